@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, reduce_messages
-from snapshot_plugin.live.spool import Record
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.resume import ResumeReport, create_or_resume_session

@@ -19,7 +19,7 @@ __all__ = ["main"]
 
 
 def main() -> NoReturn:
-    """Run a command, and end at once: taking a finished interpreter apart costs a tenth of a short command."""
+    """Run a command and exit at once: tearing down the interpreter takes a tenth of a short command's time."""
     try:
         cli.main()
     except SystemExit as end:

@@ -205,7 +205,7 @@ class StoreUnavailable(SnapshotError, OSError):
 
     code = "store_unavailable"
     retryable = True
-    default_hint = "free space or fix permissions, then save again"
+    default_hint = "free space or fix permissions, then try again"
 
 
 class StoreForbidden(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""Make text that somebody else wrote harmless to look at: in terminals, pages and files."""
+"""Make untrusted text safe to show in terminals, pages and files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
 )
 _INVISIBLE = "\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f"
-"""Marks that turn the writing direction, separate lines, or cannot be seen."""
+"""Characters that change the writing direction, separate lines, or are invisible."""
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
 _UNSAFE_OR_LINES = re.compile(rf"[\x00-\x1f\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
 _OWN_STYLE = re.compile(r"\x1b\[(?:0|[12]|3[0-7]|9[0-7])m")
-"""What `click.style` writes for us: reset, bold, dim and colours of letters."""
+"""What `click.style` writes for us: reset, bold, dim and foreground colours."""
 
 
 def plain(text: str, *, lines: bool = False) -> str:
-    """*text* without anything a terminal would obey: escapes, controls, marks that turn the writing direction.
+    """Return *text* without what a terminal would interpret: escapes, control and bidirectional characters.
 
-    What agents and strangers wrote goes through here before it is shown. With *lines*, line ends and tabs stay;
+    Call it on any text from agents or other users before showing it. With *lines*, line ends and tabs stay;
     otherwise they become single spaces.
     """
     if text.isascii() and text.isprintable():
@@ -36,9 +36,9 @@ def plain(text: str, *, lines: bool = False) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """*text* as it may be written to a terminal: our own colours and line ends stay, nothing else is obeyed.
+    """Return *text* safe for a terminal: only our own colours, tabs and line ends are kept.
 
-    Everything a command says passes here, so that a caller who forgot `plain` does no harm.
+    All output of a command passes through it, in case a caller forgot `plain`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -48,14 +48,14 @@ def for_terminal(text: str) -> str:
 
 
 def in_a_cell(text: str) -> str:
-    """*text* as it may stand in a column: on one line, and with its spaces."""
+    """Return *text* for a table cell: on one line, with its spaces kept."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSAFE_OR_LINES.sub("", re.sub(r"[\t\r\n]+", " ", _ESCAPES.sub("", text)))
 
 
 def readable_json(value: Any, *, indent: int | None = 2) -> str:
-    """*value* as JSON for people: letters as they are, and what is unsafe to show as an escape: nothing is lost."""
+    """Return *value* as readable JSON: only unsafe characters are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isascii():  # json.dumps has escaped the controls among these, except DEL
         return text.replace("\x7f", "\\u007f")
@@ -63,7 +63,7 @@ def readable_json(value: Any, *, indent: int | None = 2) -> str:
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """*words* as a line to paste into a shell: what is unsafe to show becomes an escape, and means the same."""
+    """Return *words* as a line to paste into a shell; unsafe characters become escapes with the same meaning."""
     return " ".join(map(_shell_word, words))
 
 
@@ -75,7 +75,7 @@ def _shell_word(word: str) -> str:
 
 
 def _is_bytes(word: str) -> bool:
-    """Whether what is no text in *word* are bytes of a file name."""
+    """Whether all surrogates in *word* stand for undecodable bytes of a file name."""
     return all("\udc80" <= char <= "\udcff" for char in word if "\ud800" <= char <= "\udfff")
 
 

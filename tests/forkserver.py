@@ -1,13 +1,17 @@
 """Start Python programs of ours without paying for their imports: a process that has them forks for each start.
 
-What runs is a real process with its own pid, pipes and end; only ``python -m module`` and its imports are saved.
-`ForkServer.launch` takes the place of `subprocess.Popen` in `Client`, and falls back to it for other commands.
-Only on Linux; elsewhere nothing is forked.
+What runs is a real process with its own pid, pipes and end; only the start of the interpreter and the imports are
+saved. `Popen` and `run` take the place of those of `subprocess`, and fork only ``python -m`` and one of `PROGRAMS`,
+and only on Linux. A test of what an interpreter loads, or from where, starts one of its own.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import fcntl
+import functools
+import gc
 import importlib
 import json
 import os
@@ -17,110 +21,142 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
+import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Self
+from typing import Any, NoReturn
 
-import pytest
+__all__ = ["Popen", "close", "fork", "run"]
 
-from snapshot_plugin.testing.acp_client import Client
-
-__all__ = ["ForkServer", "Forked", "fork", "forked_clients"]
-
+PROGRAMS = ("snapshot_plugin", "tests.")
+"""How the modules begin that are forked."""
+_WARM = "tests.warm"
 _MESSAGE = 1 << 18
 
 
-class Forked:
-    """What a `Client` uses of `subprocess.Popen`, for a process that the server forked."""
+class Popen(subprocess.Popen[Any]):
+    """A process that the fork server of this worker forks, if it can; else one as `subprocess` starts it."""
 
-    def __init__(self, status: int, pipes: Sequence[int]) -> None:
-        self._status = status
-        self.pid = int(os.read(status, 16))
-        self.returncode: int | None = None
-        self.stdin: BinaryIO = os.fdopen(pipes[0], "wb", buffering=0)
-        self.stdout: BinaryIO = os.fdopen(pipes[1], "rb", buffering=0)
-        self.stderr: BinaryIO = os.fdopen(pipes[2], "rb", buffering=0)
+    _status = -1
+    """Where the server says how the process ended; -1 if it was not forked."""
 
-    def __enter__(self) -> Self:
-        return self
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        """Overrides the step of `subprocess.Popen` that forks; streams and waiting are as it does them."""
+        names = ("executable", "preexec_fn", "close_fds", "pass_fds", "cwd", "env", "startupinfo", "creationflags")
+        pipes = ("shell", "p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        ids = ("restore_signals", "gid", "gids", "uid", "umask", "start_new_session", "process_group")
+        how = dict(zip((*names, *pipes, *ids), others, strict=True))
+        if not _is_ours(args):
+            super()._execute_child(args, *others)  # type: ignore[misc] # typeshed knows no private names
+            return
+        wish = {
+            "argv": list(map(str, args[2:])),
+            "env": dict(os.environ if how["env"] is None else how["env"]),
+            "cwd": str(how["cwd"] or Path.cwd()),
+            "session": how["start_new_session"],
+        }
+        wanted = (how["p2cread"], how["c2pwrite"], how["errwrite"])
+        try:
+            self._status, self.pid = _server().launch(
+                wish, [own if fd < 0 else fd for own, fd in enumerate(wanted)]
+            )
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*(how[name] for name in pipes[1:]))  # type: ignore[attr-defined] # as above
 
-    def __exit__(self, *_: object) -> None:
-        for pipe in (self.stdin, self.stdout, self.stderr):
-            pipe.close()
-        self.wait()
-
-    def poll(self) -> int | None:
-        """The exit status, if it has ended."""
+    def _internal_poll(self, *args: Any, **options: Any) -> int | None:
+        if self._status < 0:
+            return super()._internal_poll(*args, **options)  # type: ignore[misc,no-any-return] # as above
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(0)
+            self._wait(0)
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end."""
+    def _wait(self, timeout: float | None) -> int:
+        if self._status < 0:
+            return super()._wait(timeout)  # type: ignore[misc,no-any-return] # as above
         if self.returncode is None:
             ready = select.poll()  # not select(): a test run may have over a thousand files open
             ready.register(self._status)
             if not ready.poll(None if timeout is None else timeout * 1000):
-                raise subprocess.TimeoutExpired("forked", timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 16) or b"9"))
-            os.close(self._status)
-        return self.returncode
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self._ended()
+        return int(self.returncode)
 
-    def send_signal(self, number: int) -> None:
-        """As `os.kill`, unless it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """``kill -9``."""
-        self.send_signal(signal.SIGKILL)
+    def _ended(self) -> None:
+        with self._waitpid_lock:  # type: ignore[attr-defined] # as above
+            if self.returncode is None:
+                self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 16) or b"9"))
+                os.close(self._status)
 
 
-class ForkServer:
-    """A process that has imported *modules*; it ends with this one."""
+def run(
+    command: Sequence[str],
+    *,
+    input: Any = None,  # noqa: A002 — named as in `subprocess`
+    timeout: float,
+    check: bool = False,
+    **how: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run` with both outputs captured; without *input*, stdin is empty."""
+    pipe = subprocess.PIPE
+    with Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **how) as process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
 
-    def __init__(self, modules: Sequence[str]) -> None:
+
+def _is_ours(command: Any) -> bool:
+    if sys.platform != "linux" or not isinstance(command, list | tuple):
+        return False
+    return tuple(command[:2]) == (sys.executable, "-m") and str(command[2]).startswith(PROGRAMS)
+
+
+class _Server:
+    """A process that has imported `_WARM`; it ends with this one."""
+
+    def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         root = str(Path(__file__).parent.parent)
         with theirs:
-            self._server = subprocess.Popen(
-                [sys.executable, "-m", "tests.forkserver", str(theirs.fileno()), *modules],
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forkserver", str(theirs.fileno()), _WARM],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=root,
                 env={**os.environ, "PYTHONPATH": root},
             )
 
-    def launch(self, command: Sequence[str], **how: Any) -> Any:
-        """`subprocess.Popen` with three pipes; forked if *command* is ``python -m module``."""
-        if tuple(command[:2]) != (sys.executable, "-m"):
-            return subprocess.Popen(command, **how)
-        (stdin, to), (out, stdout), (err, stderr), (status, report) = (os.pipe() for _ in range(4))
-        wish = {"argv": command[2:], "env": dict(how["env"]), "cwd": str(how["cwd"] or Path.cwd())}
-        theirs = [stdin, stdout, stderr, report]
-        socket.send_fds(self._ours, [json.dumps(wish).encode()], theirs)
-        for fd in theirs:
-            os.close(fd)
-        return Forked(status, [to, out, err])
+    def launch(self, wish: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
+        """Fork with these three *streams*; returns where the end is reported, and the pid."""
+        status, report = os.pipe()
+        try:
+            socket.send_fds(self._ours, [json.dumps(wish).encode()], [*streams, report])
+        finally:
+            os.close(report)
+        return status, int(os.read(status, 16))
 
     def close(self) -> None:
         """End the server."""
         self._ours.close()
-        self._server.wait(10)
+        self._process.wait(10)
 
 
-@contextlib.contextmanager
-def forked_clients(*modules: str) -> Iterator[None]:
-    """Each `Client` forks what it starts from a process that has imported *modules*."""
-    if sys.platform != "linux":
-        yield
-        return
-    server = ForkServer(modules)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Client, "launch", staticmethod(server.launch))
-        yield
-    server.close()
+_server = functools.cache(_Server)
+
+
+def close() -> None:
+    """End the server of this process, if it ever needed one."""
+    if _server.cache_info().currsize:
+        _server().close()
+        _server.cache_clear()
 
 
 # In the server --------------------------------------------------------------------------------------------
@@ -153,7 +189,8 @@ def fork(wish: Mapping[str, Any], fds: Sequence[int], foreign: Sequence[int] = (
     """Run ``python -m`` *wish* in a copy of this process, which must have no threads; returns its pid.
 
     Args:
-        wish: ``argv`` (the module first), ``env`` and ``cwd``.
+        wish: ``argv`` (the module first), ``env``, ``cwd``, and ``session`` if it leads a session of its own, whose
+            terminal is its stdin.
         fds: its stdin, stdout and stderr; more are closed.
         foreign: what else it must not keep open.
     """
@@ -176,25 +213,53 @@ def _become(wish: Mapping[str, Any], fds: Sequence[int], foreign: Sequence[int])
         os.dup2(fd, at)
     for fd in {*fds, *foreign} - {0, 1, 2}:
         os.close(fd)
+    if wish.get("session"):
+        os.setsid()
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.environ.clear()
     os.environ.update(wish["env"])
+    places = wish["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [place for place in places if place and place not in sys.path]
     os.chdir(wish["cwd"])
+    _open_streams()
     module, *sys.argv[1:] = wish["argv"]
     sys.modules.pop(module, None)  # it runs as __main__
-    status: int | str | None = 1
+    os._exit(_status_of(module))
+
+
+def _open_streams() -> None:
+    """Give this process the text streams that an interpreter with its files would have."""
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 — a descriptor, open to the end
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 — as above
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115 — as above
+
+
+def _status_of(module: str) -> int:
+    """Run *module* as ``__main__`` to its end, with all that an interpreter does at its end."""
+    status: Any = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-        status = 0
     except SystemExit as end:
-        status = end.code
-    except BaseException:  # noqa: BLE001 — as the interpreter does
+        status = end.code or 0
+    except BaseException as end:  # noqa: BLE001 — as the interpreter does
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status if isinstance(status, int) else int(bool(status)))
+        status = -signal.SIGINT if isinstance(end, KeyboardInterrupt) else 1
+    threading._shutdown()  # type: ignore[attr-defined] # typeshed knows no private names
+    atexit._run_exitfuncs()
+    if not isinstance(status, int):
+        sys.stderr.write(f"{status}\n")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            stream.flush()
+    if status == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return status & 0xFF if isinstance(status, int) else 1
 
 
 if __name__ == "__main__":
     for _name in sys.argv[2:]:
         importlib.import_module(_name)
+    gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -50,9 +50,9 @@ def seaweedfs(directory: Path) -> Iterator[ObjectServer]:
     port = _free_port()
     ports = [f"-{name}.port={_free_port()}" for name in ("master", "volume", "filer")]
     command = [
-        str(Path(sysconfig.get_path("scripts")) / "weed"), "server", "-s3", "-volume.max=20",
-        "-master.volumeSizeLimitMB=64", "-master.telemetry=false", f"-dir={directory}", "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={port}", *ports,
+        str(Path(sysconfig.get_path("scripts")) / "weed"), f"-logdir={directory}", "server", "-s3",
+        "-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.telemetry=false", f"-dir={directory}",
+        "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.port={port}", *ports,
     ]  # fmt: skip
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",

@@ -104,6 +104,7 @@ class Agent:
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "TERM": "dumb",
             "NO_PROXY": "127.0.0.1,localhost",
+            "NODE_COMPILE_CACHE": str(cache() / "compiled"),  # a third of what some agents need to start
         }
         return base | {name: _filled(value, home, port) for name, value in self.environment.items()}
 
@@ -133,6 +134,8 @@ _OPENCODE = {
         }
     },
 }
+
+_OPENCODE_LOCK = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
 
 _CODEX = """\
 model = "gpt-5"
@@ -179,12 +182,27 @@ max_context_size = 128000
 capabilities = ["tool_use"]
 """
 
+_QWEN_EXTRA = [
+    "agent",
+    "ask_user_question",
+    "enter_plan_mode",
+    "exit_plan_mode",
+    "get_goal",
+    "list_agents",
+    "skill",
+    "tool_call",
+    "tool_search",
+    "update_goal",
+]
+
 _QWEN = {
     "security": {"auth": {"selectedType": "openai"}, "folderTrust": {"enabled": False}},
     "privacy": {"usageStatisticsEnabled": False},
-    "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+    "general": {"disableAutoUpdate": True, "enableAutoUpdate": False, "preventSystemSleep": False},
+    "memory": {"enableManagedAutoMemory": False},  # a second agent after each turn, which takes most of its time
     "model": {"name": "fake-model"},
-    "tools": {"approvalMode": "default"},
+    # its shell alone: for each request it compiles the schemas of all its tools, which takes over a second
+    "tools": {"approvalMode": "default", "core": ["run_shell_command"], "exclude": _QWEN_EXTRA},
 }
 
 AGENTS = {
@@ -202,7 +220,12 @@ AGENTS = {
                 "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
                 "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
             },
-            files={".config/opencode/opencode.json": json.dumps(_OPENCODE, indent=1)},
+            files={
+                ".config/opencode/opencode.json": json.dumps(_OPENCODE, indent=1),
+                # it finds its plugin installed, and asks no registry for it at each start
+                ".config/opencode/node_modules/.keep": "",
+                ".config/opencode/package-lock.json": json.dumps(_OPENCODE_LOCK),
+            },
         ),
         Agent(
             name="deepagents",

@@ -37,6 +37,7 @@ class Client:
         self.seen: list[Json] = []
         self.allow = True
         """Whether permission is given; otherwise the question stays open."""
+        self._answers: dict[Any, Json] = {}
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._ended = False
@@ -64,12 +65,8 @@ class Client:
 
     def answer(self, number: int | str, patience: float = 60.0) -> Json:
         """The answer to a request that was sent."""
-
-        def found(seen: list[Json]) -> list[Json]:
-            return [m for m in seen if "method" not in m and m.get("id") == number]
-
-        self.wait(lambda seen: bool(found(seen)), patience)
-        return found(self.seen)[0]
+        self.wait(lambda _seen: number in self._answers, patience)
+        return self._answers[number]
 
     def wait(self, done: Callable[[list[Json]], bool], patience: float = 60.0) -> None:
         """Wait until what was seen satisfies *done*."""
@@ -86,6 +83,13 @@ class Client:
         with contextlib.suppress(Gone):
             self.wait(lambda _seen: False, patience)
         return self._ended
+
+    def fall_silent(self, pause: float, patience: float) -> None:
+        """Wait until nothing has come for *pause* seconds: some agents replay after they answered."""
+        deadline, seen = time.monotonic() + patience, -1
+        while seen != len(self.seen) and time.monotonic() < deadline:
+            seen = len(self.seen)
+            time.sleep(pause)
 
     def updates(self) -> list[Json]:
         """The session updates that were seen; what a permission request says of a tool call is one, too."""
@@ -108,7 +112,7 @@ class Client:
     def close(self) -> None:
         """Let go of a process that was ended."""
         assert self._process.stdin is not None
-        self._process.wait(10)
+        self._process.wait(30)
         self._process.stdin.close()
 
     def leave(self) -> bool:
@@ -117,7 +121,7 @@ class Client:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(5)
+            self._process.wait(20)
         except subprocess.TimeoutExpired:
             self.kill()
             return False
@@ -153,6 +157,8 @@ class Client:
     def _take(self, message: Json) -> None:
         with self._changed:
             self.seen.append(message)
+            if "method" not in message:
+                self._answers.setdefault(message.get("id"), message)
             self._changed.notify_all()
         if "method" in message and "id" in message:
             with contextlib.suppress(Gone):

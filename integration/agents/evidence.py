@@ -63,6 +63,8 @@ class Evidence:
     """What the model was sent with the next prompt."""
     lived: bool | None = None
     """Whether the client's connection survived the agent; None where that is no question."""
+    ended: str = ""
+    """Why it did not: it ended, or nothing came in time."""
     outlived: bool | None = None
     """Whether the agent survived its proxy; None where that is no question."""
     waited: float | None = None
@@ -84,4 +86,6 @@ class Evidence:
     """Why the agent cannot be put into this scenario."""
     error: str = ""
     """The step that did not end, and why."""
+    seconds: float = 0
+    """How long the run took."""
     notes: list[str] = field(default_factory=list)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from integration.agents.catalog import AGENTS, Agent
-from integration.agents.evidence import KILLED, SCENARIOS, Evidence, Killed, Scenario
+from integration.agents.evidence import KILLED, SCENARIOS, Killed, Scenario
 from integration.agents.judge import judge
 from integration.agents.report import Row, document, rows, summary, table, worst
 from integration.agents.run import run
@@ -23,6 +24,7 @@ __all__ = ["main"]
 
 _CHUNKS = (12, 1, 40)
 """How much of the stream is seen before the kill, round by round."""
+_LONG_VICTIMS: tuple[Killed, ...] = ("bare", "both")
 _QUICK: tuple[Scenario, ...] = ("as the answer is read", "mid-stream", "slash command")
 
 
@@ -35,8 +37,7 @@ def main() -> int:
         names = ", ".join(missing)
         print(f"not installed (python -m integration.agents.install), left out: {names}", file=sys.stderr)
     judged = _Judged(Path(options.json) if options.json else None, missing, resume=options.resume)
-    for agent in agents:
-        _play_all(agent, options, judged)
+    _play_all(agents, options, judged)
     found = sorted(judged.rows.values(), key=lambda row: [*AGENTS].index(row.agent.split()[0]))
     print("\n".join([*(rows(found) if options.rows else table(found)), "", *summary(found)]))
     if missing:
@@ -81,40 +82,51 @@ class _Judged:
 
     def __init__(self, file: Path | None, missing: list[str], *, resume: bool) -> None:
         self._file, self._missing = file, missing
+        self._lock = threading.Lock()
         self.rows: dict[tuple[str, str, str], Row] = {}
         if file and resume and file.exists():
             for row in map(Row.from_json, json.loads(file.read_text())["rows"]):
                 self.rows[row.agent, row.scenario, row.killed] = row
 
     def add(self, row: Row) -> None:
-        self.rows[row.agent, row.scenario, row.killed] = row
-        print(row.line(), file=sys.stderr, flush=True)
-        if self._file:
-            found = document(list(self.rows.values()), self._missing)
-            self._file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        with self._lock:
+            self.rows[row.agent, row.scenario, row.killed] = row
+            print(row.line(), file=sys.stderr, flush=True)
+            if self._file:
+                found = document(list(self.rows.values()), self._missing)
+                self._file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
-def _play_all(agent: Agent, options: argparse.Namespace, judged: _Judged) -> None:
-    """All runs of one agent, judged. The bare run of a scenario says what the others may expect of the agent."""
-    name = f"{agent.name} {agent.version}"
-    victims: tuple[Killed, ...] = tuple(options.killed.split(",")) if options.killed else KILLED
-    plan = [
-        (scenario, victim)
-        for scenario in _scenarios(agent, options)
-        for victim in victims
-        if (name, scenario, victim) not in judged.rows
-    ]
-
-    def play(one: tuple[Scenario, Killed]) -> list[Evidence]:
-        return [run(agent, *one, _CHUNKS[n % len(_CHUNKS)], keep=options.keep) for n in range(options.rounds)]
-
+def _play_all(agents: list[Agent], options: argparse.Namespace, judged: _Judged) -> None:
+    """Every scenario of every agent, the long ones first: they take the longest."""
+    plan = [(agent, scenario) for agent in agents for scenario in _scenarios(agent, options)]
+    plan.sort(key=lambda one: one[1] != "long")
     with ThreadPoolExecutor(options.jobs) as pool:
-        for (scenario, _), evidences in zip(plan, pool.map(play, plan), strict=True):
-            bare = judged.rows.get((name, scenario, "bare"))
-            fine = bare.fine if bare else None
-            judged.add(Row.of(evidences, worst([judge(evidence, fine) for evidence in evidences])))
-            for note in (note for evidence in evidences for note in evidence.notes if options.keep):
-                print(f"    {note}", file=sys.stderr)
+        for done in [pool.submit(_play, agent, scenario, options, judged) for agent, scenario in plan]:
+            done.result()
+
+
+def _play(agent: Agent, scenario: Scenario, options: argparse.Namespace, judged: _Judged) -> None:
+    """One scenario with every victim, judged. The bare run says what the others may expect of the agent."""
+    name = f"{agent.name} {agent.version}"
+    for victim in _victims(scenario, options):
+        if (name, scenario, victim) in judged.rows:
+            continue
+        played = [
+            run(agent, scenario, victim, _CHUNKS[n % len(_CHUNKS)], keep=options.keep)
+            for n in range(options.rounds)
+        ]
+        bare = judged.rows.get((name, scenario, "bare"))
+        fine = bare.fine if bare else None
+        judged.add(Row.of(played, worst([judge(evidence, fine) for evidence in played])))
+        for note in (note for evidence in played for note in evidence.notes if options.keep):
+            print(f"    {note}", file=sys.stderr)
+
+
+def _victims(scenario: Scenario, options: argparse.Namespace) -> tuple[Killed, ...]:
+    if options.killed:
+        return tuple(options.killed.split(","))
+    return _LONG_VICTIMS if scenario == "long" else KILLED
 
 
 if __name__ == "__main__":

@@ -338,4 +338,4 @@ def _connection(evidence: Evidence) -> Cell:
         return Cell(False, "the agent outlives its proxy")
     if evidence.lived is None:
         return NOT_APPLICABLE if evidence.outlived is None else KEPT
-    return KEPT if evidence.lived else Cell(False, "ended")
+    return KEPT if evidence.lived else Cell(False, evidence.ended or "the next prompt failed")

@@ -31,6 +31,8 @@ class Row(NamedTuple):
     notes: tuple[str, ...]
     fine: bool | None = None
     """Of a bare run: whether the agent's own memory was fine."""
+    seconds: float = 0
+    """How long the run took; of several rounds, the longest."""
 
     @classmethod
     def of(cls, evidences: Sequence[Evidence], cells: dict[str, Cell]) -> Row:
@@ -40,14 +42,15 @@ class Row(NamedTuple):
         notes = [note for each in evidences for note in _remarks(each)]
         name = f"{first.agent.name} {first.agent.version}"
         fine = memory_is_fine(first) if first.killed == "bare" else None
-        return cls(name, first.scenario, first.killed, cells, tuple(grades), tuple(notes), fine)
+        seconds = round(max(each.seconds for each in evidences), 1)
+        return cls(name, first.scenario, first.killed, cells, tuple(grades), tuple(notes), fine, seconds)
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Row:
         """A row that `to_json` wrote."""
         cells = {name: Cell(cell["good"], cell["why"]) for name, cell in row["cells"].items()}
         lists = tuple(row["grades"]), tuple(row["notes"])
-        return cls(row["agent"], row["scenario"], row["killed"], cells, *lists, row["fine"])
+        return cls(row["agent"], row["scenario"], row["killed"], cells, *lists, row["fine"], row["seconds"])
 
     def to_json(self) -> dict[str, Any]:
         """The row for programs."""
@@ -57,7 +60,8 @@ class Row(NamedTuple):
     def line(self) -> str:
         """For a terminal, while the runs go on."""
         lost = "; ".join(f"{column}: {cell.why}" for column, cell in self.lost())
-        return f"{self.agent} | {self.scenario} | {self.killed}: {lost or 'all kept'} | {', '.join(self.grades)}"
+        took = f"{', '.join(self.grades)} | {self.seconds:.0f} s"
+        return f"{self.agent} | {self.scenario} | {self.killed}: {lost or 'all kept'} | {took}"
 
     def lost(self) -> list[tuple[str, Cell]]:
         """The columns that are not what they should be."""

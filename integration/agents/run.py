@@ -34,6 +34,7 @@ _OPEN_TOOL = "echo ran >> marker.txt; sleep 45"
 def run(agent: Agent, scenario: Scenario, killed: Killed, chunks: int = 12, *, keep: bool = False) -> Evidence:
     """Play one run from a fresh home to the end, and leave nothing running. Mid-stream is after *chunks* pieces."""
     evidence = Evidence(agent, scenario, killed)
+    began = time.monotonic()
     mark = uuid.uuid4().hex
     home = Path(tempfile.mkdtemp(prefix="asnap-fidelity-"))
     with ScriptedModel() as model:
@@ -48,6 +49,7 @@ def run(agent: Agent, scenario: Scenario, killed: Killed, chunks: int = 12, *, k
             end_all(mark)
             for client in scene.clients:
                 client.close()
+            evidence.seconds = time.monotonic() - began
             evidence.ran = scene.marker.read_text().count("ran") if scene.marker.exists() else 0
             if keep:
                 evidence.notes.append(str(home))
@@ -183,7 +185,7 @@ def _go_on(scene: Scene, client: Client, number: int, evidence: Evidence) -> Non
     killed_at = time.monotonic()
     if evidence.scenario == "after the turn":
         time.sleep(0.3)  # its death has been noticed, but it is not back yet
-    with contextlib.suppress(Gone):
+    try:
         client.answer(number, PATIENCE)
         evidence.waited = time.monotonic() - killed_at if evidence.scenario in UNFINISHED else None
         evidence.before = client.updates()
@@ -193,6 +195,8 @@ def _go_on(scene: Scene, client: Client, number: int, evidence: Evidence) -> Non
             answer = _next_prompt(scene, client, evidence)
         evidence.lived = client.alive and "result" in answer
         evidence.grade = _grade_told(scene, evidence.session_ids[-1])
+    except Gone as gone:
+        evidence.ended = f"{scene.step}: {gone}"
 
 
 def _grade_told(scene: Scene, session_id: str) -> str:
@@ -220,7 +224,7 @@ def _come_back(scene: Scene, evidence: Evidence) -> None:
         _next_prompt(scene, client, evidence, session_id)
     if evidence.killed != "both":
         _list_and_delete(scene, client, evidence)
-    client.leave()
+    client.kill() if evidence.killed == "bare" else client.leave()  # some agents go on when their stdin is closed
 
 
 def _load(scene: Scene, client: Client, evidence: Evidence) -> None:
@@ -233,7 +237,7 @@ def _load(scene: Scene, client: Client, evidence: Evidence) -> None:
     evidence.loaded = "result" in answer
     evidence.load_problem = "" if evidence.loaded else f"load: {answer['error'].get('message')}"[:60]
     answered = client.seen.index(answer)
-    time.sleep(_GRACE)
+    client.fall_silent(_GRACE, PATIENCE)
     evidence.replay, evidence.late = shown_in(client.seen[mark:answered]), shown_in(client.seen[answered:])
     report = _report(answer)
     grade = str(report.get("grade") or "")
@@ -267,7 +271,7 @@ def _after(scene: Scene, evidence: Evidence) -> None:
     if evidence.deletion and scene.agent.deletes:
         client = scene.start(bare=True)
         evidence.deletion.own = [str(info.get("sessionId")) for info in scene.list(client)]
-        client.leave()
+        client.kill()
 
 
 def _list_and_delete(scene: Scene, client: Client, evidence: Evidence) -> None:

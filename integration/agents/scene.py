@@ -14,7 +14,8 @@ from integration.agents.scripted_model import ScriptedModel
 __all__ = ["HELLO", "PATIENCE", "Scene", "capabilities"]
 
 Json = dict[str, Any]
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds for one answer: enough for an agent that starts on a busy machine."""
 HELLO: Json = {
     "protocolVersion": 1,
     "clientCapabilities": {

@@ -1,7 +1,7 @@
 """What the proxy costs: a client and a scripted agent, direct and through ``asnap run``, in one run.
 
 ``python -m integration.bench.relay [--quick]`` prints one Markdown table. A value in bold misses its goal. The
-agent is this file (``--agent``): it answers at once, so what is measured is the road and not the traveller.
+agent is this file (``--agent``): it answers immediately, so only the cost of the connection is measured.
 """
 
 from __future__ import annotations

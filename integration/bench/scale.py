@@ -171,11 +171,10 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _listed(url: str, count: int) -> tuple[float, float]:
     """Seconds of the first list of so many sessions, and of the next ones at best."""
-    from snapshot_plugin.live.steps import sync_face  # noqa: PLC0415 — as above
     from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
     from snapshot_plugin.testing import make_snapshot  # noqa: PLC0415 — as above
 
-    store = sync_face(open_store(url, background=False))
+    store = open_store(url, background=False).sync
     with ThreadPoolExecutor(8) as threads:
         names = (f"session-{number}" for number in range(count))
         list(threads.map(lambda name: store.save(make_snapshot("a", session_id=name)), names))
@@ -206,12 +205,11 @@ def _bucket_saves(url: str, turns: int, seed: int) -> tuple[float, float]:
 
     from integration.bench.contenders import states  # noqa: PLC0415 — as above
     from integration.bench.sessions import turns as made  # noqa: PLC0415 — as above
-    from snapshot_plugin.live.steps import sync_face  # noqa: PLC0415 — as above
     from snapshot_plugin.store import open_store  # noqa: PLC0415 — as above
     from snapshot_plugin.store.s3 import bucket_at  # noqa: PLC0415 — as above
 
     requests = _counted_requests(obstore)
-    bare, store = bucket_at(url), sync_face(open_store(f"{url}/store"))
+    bare, store = bucket_at(url), open_store(f"{url}/store").sync
     puts, saves = list[float](), list[float]()
     for number, state in enumerate(states(made(turns, seed=seed))):
         data, path = json.dumps(state.items).encode(), f"bare/{number}"

@@ -36,6 +36,15 @@ const look = (now) => {
 };
 requestAnimationFrame(look);
 """
+_NOTE_TITLE = """
+(title) => {
+  const look = () => {
+    if (document.querySelector("header.session h1")?.textContent.includes(title)) window.titleAt = Date.now();
+    else requestAnimationFrame(look);
+  };
+  look();
+}
+"""
 
 
 class Row(NamedTuple):
@@ -116,14 +125,24 @@ def _seen(served: Served, place: Path, long: int) -> Iterator[Row]:
             page.mouse.wheel(0, 2000)
             most = max(most, page.evaluate("document.querySelectorAll('*').length"))
         yield Row("most nodes while scrolling", most, 5000, "nodes")
-        page = opened("/s/session-0000", "article")
-        store = FilesystemStore(place, background=False)
-        snapshot = store.sync.load("session-0000")
-        start = time.perf_counter()
-        store.sync.save(snapshot.evolve(title="saved elsewhere"))
-        expect(page.locator("header.session h1")).to_contain_text("saved elsewhere")
-        yield Row("saved elsewhere, on screen", (time.perf_counter() - start) * 1000, 1000)
+        tries = [_saved_elsewhere(opened("/s/session-0000", "article"), place, n) for n in range(_TRIES)]
+        yield Row("saved elsewhere, on screen", min(tries), 1000)
         browser.close()
+
+
+def _saved_elsewhere(page: Any, place: Path, number: int) -> float:
+    """Milliseconds from the beginning of a save to the frame of the page that shows its title."""
+    from playwright.sync_api import expect  # noqa: PLC0415 — may not be installed
+
+    title = f"saved elsewhere {number}"
+    page.wait_for_timeout(1000)  # until the page listens
+    page.evaluate(_NOTE_TITLE, title)
+    store = FilesystemStore(place, background=False)
+    snapshot = store.sync.load("session-0000")
+    start = time.time()
+    store.sync.save(snapshot.evolve(title=title))
+    expect(page.locator("header.session h1")).to_contain_text(title)
+    return float(page.evaluate("window.titleAt")) - start * 1000
 
 
 def _chatted() -> Iterator[Row]:
@@ -135,7 +154,9 @@ def _chatted() -> Iterator[Row]:
     spent: list[float] = []
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         display = Display(colour=True)
-        chat = Connection(["-"], environ={}, updated=display.updated, asked=asked, said=display.aside)
+        chat = Connection(
+            ["-"], environ={}, notified=lambda _, params: display.updated(params), asked=asked, said=display.aside
+        )
         for number in range(_MESSAGES):
             lines = [_update(update) for update in _turn(number)]
             start = time.process_time()

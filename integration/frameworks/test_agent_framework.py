@@ -59,7 +59,7 @@ def raw(messages: list[Message]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("number", range(len(MESSAGES)))
 @pytest.mark.parametrize("key", [None, "correct horse"])
-def test_a_message_comes_back_as_from_a_file(tmp_path: Path, number: int, key: str | None) -> None:
+def test_a_message_round_trips_as_through_a_file(tmp_path: Path, number: int, key: str | None) -> None:
     async def main() -> None:
         theirs = FileHistoryProvider(tmp_path / "theirs")
         for provider in (SnapshotHistoryProvider(tmp_path / "ours", key), theirs):
@@ -188,7 +188,7 @@ def storage(place: Any, key: str | None = None) -> SnapshotCheckpointStorage:
 
 
 @pytest.mark.parametrize("number", range(len(VALUES)))
-def test_a_value_in_a_checkpoint_comes_back(tmp_path: Path, number: int) -> None:
+def test_a_value_in_a_checkpoint_round_trips(tmp_path: Path, number: int) -> None:
     async def main() -> None:
         given = checkpoint(1, VALUES[number])
         assert await storage(tmp_path).save(given) == "c1"
@@ -307,7 +307,7 @@ def test_a_killed_workflow_is_answered_in_another_process(tmp_path: Path) -> Non
     assert answered.stdout.strip() == "paid 40.0 for 7; seen [7]", answered.stderr
 
 
-def test_a_killed_agent_is_told_its_first_turn_again(tmp_path: Path) -> None:
+def test_a_killed_agent_is_sent_its_first_turn_again(tmp_path: Path) -> None:
     def agent(what: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "integration.frameworks.microsoft_agent", str(tmp_path / "store"), what]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)

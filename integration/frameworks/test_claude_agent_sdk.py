@@ -57,7 +57,7 @@ def test_all_contracts_of_the_sdk_hold(tmp_path: Path, backend: str, key: str | 
 
 
 @pytest.mark.parametrize("entries", [turn(), ODD], ids=["a turn", "odd entries"])
-def test_entries_come_back_as_from_the_store_in_memory(tmp_path: Path, entries: list[Any]) -> None:
+def test_entries_round_trip_as_through_the_in_memory_store(tmp_path: Path, entries: list[Any]) -> None:
     async def main() -> None:
         theirs = InMemorySessionStore()
         await theirs.append(KEY, entries)

@@ -160,7 +160,7 @@ def test_a_session_of_a_newer_adapter_is_refused_and_people_see_others(tmp_path:
     asyncio.run(main())
 
 
-def test_a_killed_agent_is_told_what_was_said_before(tmp_path: Path) -> None:
+def test_a_killed_agent_is_sent_the_earlier_conversation(tmp_path: Path) -> None:
     def agent(what: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "integration.frameworks.google_agent", str(tmp_path / "store"), what]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)

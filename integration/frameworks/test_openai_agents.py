@@ -47,7 +47,7 @@ def pair(tmp_path: Path, **settings: Any) -> tuple[SnapshotSession, SQLiteSessio
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: str(item.get("type", item.get("role"))))
-def test_an_item_comes_back_as_from_sqlite(tmp_path: Path, item: Any) -> None:
+def test_an_item_round_trips_as_through_sqlite(tmp_path: Path, item: Any) -> None:
     async def main() -> None:
         ours, theirs = pair(tmp_path)
         for session in (ours, theirs):
@@ -134,7 +134,7 @@ def test_compaction_replaces_the_end_at_once_or_not_at_all(tmp_path: Path) -> No
     asyncio.run(main())
 
 
-def test_an_item_that_is_no_json_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_an_item_that_is_not_json_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         for session in pair(tmp_path):
             await session.add_items(ITEMS[:1])

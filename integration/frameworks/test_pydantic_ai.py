@@ -64,7 +64,7 @@ def conversation(*messages: ModelMessage, name: str = "c") -> Conversation:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.kind)
 @pytest.mark.parametrize("key", [None, "correct horse"])
-def test_a_message_comes_back_equal(tmp_path: Path, message: ModelMessage, key: str | None) -> None:
+def test_a_message_round_trips(tmp_path: Path, message: ModelMessage, key: str | None) -> None:
     async def main() -> None:
         await SnapshotConversationStore(tmp_path, key).save(conversation(message))
         found = await SnapshotConversationStore(FilesystemStore(tmp_path, key=key)).load("c")
@@ -182,7 +182,7 @@ def test_of_two_writers_one_gets_a_conflict(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_agent_goes_on_in_another_process(tmp_path: Path) -> None:
+def test_an_agent_continues_in_another_process(tmp_path: Path) -> None:
     async def main() -> None:
         agent = Agent(TestModel(custom_output_text="fine"))
         await SnapshotConversationStore(tmp_path).save(await agent.run("first", conversation_id="c"))

@@ -33,7 +33,8 @@ from integration.soak.watched import Ended, WatchedDisk, in_one_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.spool import Spool, read_spool
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import read_spool
 
 __all__ = ["PROGRAM", "lives"]
 

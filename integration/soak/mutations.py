@@ -25,7 +25,7 @@ from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import files, filesystem, lock, reader, segments, transfer, views
+from snapshot_plugin.store import files, filesystem, reader, segments, transfer, views
 from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
@@ -93,14 +93,14 @@ def no_segment_entry_sync() -> None:
 def no_settling() -> None:
     """A writer builds on what another one left without making sure that the disk has it."""
 
-    def trust(_log: segments.SegmentFiles, _known: object, _session_id: str) -> None: ...
+    def trust(_log: segments.SegmentFiles, _known: object) -> None: ...
 
     _patched(segments.SegmentFiles, "_settle", trust)
 
 
 def no_lock() -> None:
     """Everybody gets the lock at once."""
-    _patched(lock, "fcntl", SimpleNamespace(flock=lambda _fd, _kind: None, LOCK_EX=0, LOCK_NB=0))
+    _patched(files, "fcntl", SimpleNamespace(flock=lambda _fd, _kind: None, LOCK_EX=0, LOCK_NB=0))
 
 
 def no_lease() -> None:

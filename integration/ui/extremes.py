@@ -24,6 +24,26 @@ __all__ = ["EXTREMES"]
 _NODES = 5000
 _MANY = 20_000
 _LARGE = 50 << 20
+_READABLE = 10
+
+
+def a_narrow_screen_shows_the_list_or_a_session(stage: Stage) -> None:
+    page = stage.page("/")
+    page.set_viewport_size({"width": 400, "height": 860})
+    for path in ("/", "/s/pictures", "/compare?a=pictures&b=the-fork", "/stats"):
+        page.goto(f"{stage.served.base}{path}")
+        expect(page.locator("aside" if path == "/" else "main")).to_be_visible()
+        expect(page.locator("main" if path == "/" else "aside")).to_be_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
+        stage.shot(page, f"narrow-{path.strip('/').partition('?')[0].replace('/', '-') or 'list'}")
+    label = page.locator(".chart text").first
+    expect(label).to_be_visible()
+    assert (label.bounding_box() or {"height": 0})["height"] >= _READABLE, "labels of charts keep their size"
+    page.get_by_role("link", name="All sessions").click()
+    page.locator(".rows a[data-id='pictures']").click()
+    expect(page.locator("article").first).to_be_in_viewport()
+    page.locator("body").press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
 
 
 def a_session_of_20000_messages_is_read_and_searched(stage: Stage) -> None:
@@ -116,6 +136,7 @@ EXTREMES: dict[str, Callable[[Stage], None]] = {
     each.__name__: each
     for each in (
         two_tabs_change_one_session,
+        a_narrow_screen_shows_the_list_or_a_session,
         a_store_in_a_bucket_is_shown_and_changed,
         a_session_of_20000_messages_is_read_and_searched,
         a_message_of_50_mb_leaves_the_page_usable,

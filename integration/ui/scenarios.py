@@ -210,11 +210,15 @@ def a_live_session_streams_and_its_agent_is_killed(stage: Stage) -> None:
 def damage_says_what_to_do(stage: Stage) -> None:
     page = stage.page("/s/damaged")
     expect(page.locator(".banner.bad")).to_contain_text("Damaged")
+    expect(page.locator(".banner.bad code")).to_contain_text(f"--store {stage.served.place}")
     expect(page.locator(".scroller")).to_contain_text("asnap check")
     page.goto(f"{stage.served.base}/s/newer")
     expect(page.locator(".banner.warn")).to_contain_text("Too new")
     expect(page.locator(".banner.warn")).to_contain_text("pip install --upgrade")
     stage.shot(page, "too-new")
+    page.goto(f"{stage.served.base}/s/damaged")
+    expect(page.locator(".banner.bad")).to_be_visible()
+    stage.shot(page, "damaged")
 
 
 def an_encrypted_store_is_opened_in_the_terminal_alone(stage: Stage) -> None:

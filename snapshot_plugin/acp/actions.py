@@ -1,8 +1,8 @@
-"""What the core asks its host to do, what work in several steps asks of the core, and that work (`Jobs`). No I/O.
+"""Actions that the core returns to its host, steps that jobs yield to the core, and `Jobs`, the runner. No I/O.
 
-Hosts carry actions out in order. Work in several steps (a restore, a fork) is a generator: it yields these too,
-and is sent the result of an `Ask`, a `Do` or a `Wait`. Threads and event loops drive it alike, and so does a test.
-It is driven until it waits for something, answered exactly once, and bounded in time.
+Hosts carry actions out in order. A job (a restore, a fork) is a generator: it yields actions and steps, and is sent
+the result of an `Ask`, a `Do` or a `Wait`. Threads, event loops and tests drive it the same way. A job runs until
+it waits for something; its request gets exactly one answer; every wait for the agent has a timeout.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
     Message,
     Pending,
+    as_object,
     failure,
     notification,
     request,
@@ -26,6 +27,7 @@ from snapshot_plugin.acp.messages import (
 )
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.outcome import log_failure, loggable
+from snapshot_plugin.model.ids import new_id
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.sessions import LiveSessions
@@ -52,7 +54,6 @@ __all__ = [
     "ToAgent",
     "ToClient",
     "Wait",
-    "chunk",
     "refusal",
     "shown",
 ]
@@ -68,7 +69,7 @@ PASS = _Pass()
 
 
 class PassAs(NamedTuple):
-    """Pass the message on to the client under our id of its session."""
+    """Pass the message on to the client with our session id."""
 
     session_id: str
 
@@ -86,7 +87,7 @@ class ToAgent(NamedTuple):
 
 
 class RecordEvent(NamedTuple):
-    """Record an event of a live session before anything after it is sent; on disk if *durable*."""
+    """Record an event of a live session before any later message is sent; on disk if *durable*."""
 
     session_id: str
     event: dict[str, Any]
@@ -94,17 +95,17 @@ class RecordEvent(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Have a snapshot of the session made soon."""
+    """Request a snapshot of the session soon."""
 
     session_id: str
 
 
 class Say(NamedTuple):
-    """Tell the person who watches: one line, never on the protocol's stream."""
+    """Show the user one line, never on the protocol's stream."""
 
     text: str
     words: str = ""
-    """What the agent said about it: for a person, not for a log."""
+    """The agent's own text about it: shown to the user, not logged at INFO."""
 
 
 class Restart(NamedTuple):
@@ -114,40 +115,40 @@ class Restart(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """The agent keeps dying: end."""
+    """Shut down: the agent cannot be kept running."""
 
     text: str
 
 
 class RunBlocking(NamedTuple):
-    """Run *run* with the live sessions where it may block, then call ``core.done(number, result or error)``."""
+    """Call *run* with the live sessions where it may block, then ``core.done(number, result or error)``."""
 
     number: int
     run: Callable[[LiveSessions], Any]
 
 
 class Ask(NamedTuple):
-    """Step: a request of our own to the agent. Sent its result; raises `AgentRefused` or `AgentGone`."""
+    """Step: send the agent a request of our own. Returns its result; raises `AgentRefused` or `AgentGone`."""
 
     method: str
     params: Message
 
 
 class Do(NamedTuple):
-    """Step: *run*, which may block, with the live sessions. Sent what it returns; raises what it raises."""
+    """Step: call *run*, which may block, with the live sessions. Returns or raises what it does."""
 
     run: Callable[[LiveSessions], Any]
 
 
 class Wait(NamedTuple):
-    """Step: wait until *ready* (given the time) or *at_most* seconds. Sent whether it is ready."""
+    """Step: wait until *ready* (given the time), *at_most* so many seconds. Returns whether it is ready."""
 
     ready: Callable[[float], bool]
     at_most: float
 
 
 class EarlyAnswer(NamedTuple):
-    """Step: answer the client's request now; the work continues."""
+    """Step: answer the client's request now; the job continues."""
 
     result: Message
 
@@ -163,22 +164,17 @@ def shown(session_id: str, update: Message) -> ToClient:
     return ToClient(notification("session/update", {"sessionId": session_id, "update": update}))
 
 
-def chunk(text: str) -> Message:
-    """The update with which an agent says *text*."""
-    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-
-
 class AgentRefused(Exception):
-    """The agent answered a request of ours with an error, or not in time."""
+    """The agent answered our request with an error, or did not answer in time."""
 
     def __init__(self, text: str, error: Any = None, *, code: int | None = None) -> None:
         super().__init__(text)
-        self.error: Message = error if isinstance(error, dict) else {}
+        self.error = as_object(error)
         self._code = code
 
     @property
     def code(self) -> int | None:
-        """The code the client is given; the agent's own unless another was named. None if there is none."""
+        """The error code for the client: *code* if given, else the agent's. None if neither is an integer."""
         code = self.error.get("code") if self._code is None else self._code
         return code if isinstance(code, int) and not isinstance(code, bool) else None
 
@@ -197,13 +193,13 @@ log = logging.getLogger("snapshot_plugin.acp")
 
 
 class Job:
-    """Work in several steps, for a request of the client (*pending*) or of our own accord."""
+    """Work in several steps, for a request of the client (*pending*) or started by us."""
 
     def __init__(self, steps: Steps[Any], pending: Pending | None = None, session_id: str | None = None) -> None:
         self.steps, self.pending = steps, pending
         self.session_id = session_id if session_id is not None else pending.session_id if pending else None
         self.followers: list[Message] = []
-        """Messages of the client that wait for it."""
+        """Messages of the client that wait for this job."""
         self.answered = pending is None
 
 
@@ -220,13 +216,13 @@ class _Waiting(NamedTuple):
 
 
 class Jobs:
-    """The work that is under way on one connection.
+    """Runs the jobs of one connection.
 
     Args:
         now: a monotonic clock.
-        patience: seconds the agent may take over a request of ours.
-        is_over: whether the agent will not answer any more.
-        again: takes in a message of the client that had to wait.
+        patience: timeout for our requests to the agent, in seconds.
+        is_over: whether the agent has ended for good.
+        again: handles a message of the client that had to wait.
     """
 
     def __init__(
@@ -239,24 +235,25 @@ class Jobs:
     ) -> None:
         self._now, self._patience, self._is_over, self._again = now, patience, is_over, again
         self._numbers = itertools.count(1)
+        self._prefix = f"asnap-{new_id()[-8:]}-"  # unique: the client may be another asnap with its own ids
         self.asks: dict[str, _Asked] = {}
-        """What the agent was asked by us and has not answered, by request id."""
+        """Our requests that the agent has not answered, by request id."""
         self._works: dict[int, Job] = {}
         self.waits: list[_Waiting] = []
-        """What waits for something else to happen."""
+        """Jobs that wait for a condition."""
         self._busy: dict[str, Job] = {}
 
     def at_work_on(self, session_id: str | None) -> Job | None:
-        """The job that has the session to itself now."""
+        """Return the job that has the session exclusively now."""
         return self._busy.get(session_id) if session_id is not None else None
 
     def answered(self, number: Any, message: Message) -> Actions | None:
-        """Take the agent's answer to a request of ours; None if it is not one."""
+        """Handle the agent's answer to a request of ours; None if it is not one."""
         asked = self.asks.pop(number, None) if isinstance(number, str) else None
         return self._advance(asked.job, *_outcome(message)) if asked is not None else None
 
     def agent_gone(self) -> Actions:
-        """Nobody will answer what was asked of the agent."""
+        """Fail all our pending requests: the agent ended."""
         asked, self.asks = self.asks, {}
         actions: Actions = []
         for each in asked.values():
@@ -264,18 +261,18 @@ class Jobs:
         return actions
 
     def start(self, job: Job) -> Actions:
-        """Begin work in several steps. Messages about its session wait until it is done."""
+        """Start a job. Messages about its session wait until it is done."""
         if job.session_id is not None:
             self._busy[job.session_id] = job
         return self._advance(job, None, None)
 
     def done(self, number: int, result: Any = None, error: BaseException | None = None) -> Actions:
-        """Take the result of a `RunBlocking`."""
+        """Handle the result of a `RunBlocking`."""
         job = self._works.pop(number, None)
         return self._advance(job, result, error) if job else []
 
     def tick(self, now: float) -> Actions:
-        """End what has waited long enough. Call it again after `next_tick` seconds."""
+        """Time out requests and waits that are due. Call it again after `next_tick` seconds."""
         actions: Actions = []
         for number in [number for number, asked in self.asks.items() if now >= asked.deadline]:
             asked = self.asks.pop(number)
@@ -284,7 +281,7 @@ class Jobs:
         return actions + self.checked_waits()
 
     def next_tick(self) -> float | None:
-        """Seconds until `tick` is due; None while nothing waits."""
+        """Return the seconds until `tick` is due; None while nothing waits."""
         if self.waits:
             return _TICK
         if not self.asks:
@@ -292,14 +289,14 @@ class Jobs:
         return max(_TICK, min(asked.deadline for asked in self.asks.values()) - self._now())
 
     def checked_waits(self) -> Actions:
-        """Continue what waited for something that has happened."""
+        """Resume jobs whose condition holds, fails, or has timed out."""
         actions: Actions = []
         now = self._now()
         for waiting in list(self.waits):
             is_ready, problem = False, None
             try:
                 is_ready = waiting.wait.ready(now)
-            except Exception as error:  # noqa: BLE001 — the job is told
+            except Exception as error:  # noqa: BLE001 — it is raised in the job
                 problem = error
             if (is_ready or problem or now >= waiting.deadline) and waiting in self.waits:
                 self.waits.remove(waiting)
@@ -307,7 +304,7 @@ class Jobs:
         return actions
 
     def _advance(self, job: Job, value: Any, error: BaseException | None) -> Actions:
-        """Drive a job until it waits for something, or is done."""
+        """Run a job until it waits for something, or is done."""
         actions: Actions = []
         try:
             while True:
@@ -337,7 +334,7 @@ class Jobs:
             return actions + self._failed(job, problem)
 
     def _ask(self, job: Job, step: Ask) -> Message:
-        number = f"asnap-{next(self._numbers)}"
+        number = f"{self._prefix}{next(self._numbers)}"
         self.asks[number] = _Asked(job, step.method, self._now() + self._patience)
         return request(number, step.method, step.params)
 
@@ -361,7 +358,7 @@ class Jobs:
             del self._busy[job.session_id]
         actions: Actions = []
         for message in job.followers:
-            if problem is not None and job.pending is None:  # it was to bring the session back for them
+            if problem is not None and job.pending is None:  # they waited for this restore
                 actions.append(ToClient(refusal(Pending.of(message), problem)))
             else:
                 actions += self._again(message)
@@ -373,12 +370,11 @@ def _outcome(message: Message) -> tuple[Message | None, AgentRefused | None]:
     if error is not None:
         text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
         return None, AgentRefused(text, error)
-    result = message.get("result")
-    return (result if isinstance(result, dict) else {}), None
+    return as_object(message.get("result")), None
 
 
 def refusal(pending: Pending, problem: BaseException) -> Message:
-    """The answer to a request that could not be met."""
+    """Build the error answer to a request that failed."""
     about: Message = {"sessionId": pending.session_id}
     if isinstance(problem, AgentRefused):
         if problem.error:

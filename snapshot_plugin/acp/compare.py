@@ -1,9 +1,9 @@
-"""Does the agent remember? Its own replay, compared with the record.
+"""Compare the agent's own replay with the record, to see whether the agent remembers the session.
 
-The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or holds turns that
-are not ours. What it lacks of the conversation is told to the model. Not part of the conversation: notices, slash
-commands, what a compaction replaced, refused turns. An interrupted turn is always told to the model, because a
-replayed turn may not be in its memory.
+The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or has turns that
+are not ours. Missing parts of the conversation are told to the model. Notices, slash commands, messages that a
+compaction replaced and refused turns do not count as missing. An interrupted turn is always told to the model,
+because the agent may replay a turn that its model does not have.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from snapshot_plugin.acp.notes import split_notes
+from snapshot_plugin.acp.messages import text_in
 from snapshot_plugin.acp.state import Turn, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Verdict", "compare", "is_late_replay"]
+__all__ = [
+    "NOTE_BEGINS",
+    "NOTE_ENDS",
+    "Verdict",
+    "compare",
+    "is_late_replay",
+    "is_note",
+    "is_withheld",
+    "split_notes",
+]
+
+NOTE_BEGINS = '<restoration-note from="asnap">'
+NOTE_ENDS = "</restoration-note>"
+_NOTE = re.compile(f"({re.escape(NOTE_BEGINS)}.*?(?:{re.escape(NOTE_ENDS)}|$))", re.DOTALL)
 
 _REPEATED = ("tool_call", "tool_call_update", "plan")
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
@@ -34,17 +47,17 @@ _COMPACTION = re.compile(r"^/(compact|compress|summari[sz]e)\b", re.IGNORECASE)
 class Verdict(NamedTuple):
     """What the agent's replay lacks.
 
-    ``whole``: nothing of the conversation. ``partial``: `missing` has to be told. ``blank``: it shows nothing of
-    what was said. ``foreign``: it also shows turns that are not ours.
+    ``whole``: nothing is missing. ``partial``: the model must be told `missing`. ``blank``: the replay has nothing
+    of the conversation. ``foreign``: the replay also has turns that are not ours.
     """
 
     kind: Literal["whole", "partial", "blank", "foreign"]
     missing: tuple[Message, ...] = ()
-    """What the model must be told: what was not shown, and the turn that was cut off."""
+    """What the model must be told: messages that were not replayed, and the interrupted turn."""
     end: tuple[Message, ...] = ()
-    """The acknowledged turns at the end of the record of which nothing was shown."""
+    """The messages of completed turns at the end of the record that were not replayed."""
     news: str = ""
-    """What the agent said by itself while it loaded, about the turn that was cut off."""
+    """Agent text for the interrupted turn that came with the load and is not in the record."""
 
     @property
     def is_native(self) -> bool:
@@ -53,10 +66,10 @@ class Verdict(NamedTuple):
 
 
 def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdict:
-    """Compare what the agent replayed with the record: by order and by words, never by ids or chunk borders.
+    """Compare what the agent replayed with the record: by order and text, never by ids or chunk borders.
 
-    Agents show internal texts as user messages, rename tools, number calls anew and space words differently. That
-    does not matter. Messages that an earlier restoration note told the agent are not expected in its replay.
+    Internal texts shown as user messages, renamed tools, renumbered calls and different white space are ignored.
+    Messages that an earlier restoration note told the agent are not expected in its replay.
     """
     shown = _Shown(updates, _repeated_starts(record.messages))
     told = told_messages(record)
@@ -75,17 +88,8 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
     return Verdict("partial" if lacks else "whole", missing, _lost_end(spoken), shown.news(record))
 
 
-def is_late_replay(record: SessionSnapshot, update: dict[str, Any]) -> bool:
-    """Whether an update after a restore repeats the record, and is not news."""
-    if update.get("sessionUpdate") in _REPEATED:
-        return True
-    content = update.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return isinstance(text, str) and any(text.strip() in message.text for message in record.messages)
-
-
 def _last_compaction(recent: Sequence[Turn]) -> int:
-    """The index of the turn from which on the agent can be expected to show what was said."""
+    """Return the index of the last compaction; the agent need not replay earlier turns. 0 if there is none."""
     at = [index for index, turn in enumerate(recent) if _is_compaction(turn)]
     return at[-1] if at else 0
 
@@ -132,7 +136,7 @@ class _Found(NamedTuple):
 
 
 def _look_for(turn: Turn, shown: _Shown) -> list[_Found]:
-    """Required text is searched after the last match; optional text does not move that position."""
+    """Search for each message of *turn*. Only required messages move the position of the next search."""
     read = _ReadTurn(turn, bool(turn.messages[0].role == "user" and _COMMAND.match(turn.messages[0].text.strip())))
     required = _answered(turn) if turn.settled and not read.is_command else ()
     founds = [_Found(message, read, required=True, there=shown.has(message)) for message in required]
@@ -142,7 +146,7 @@ def _look_for(turn: Turn, shown: _Shown) -> list[_Found]:
 
 
 def _answered(turn: Turn) -> Sequence[Message]:
-    """The prompt and its answer, without unprompted messages after it, which need not be remembered."""
+    """Return the prompt and its answer, without unprompted messages after it, which are optional."""
     answers = [at for at, message in enumerate(turn.messages) if message.role == "assistant"]
     return turn.messages[: answers[0] + 1]
 
@@ -154,7 +158,7 @@ def _lost_end(spoken: Sequence[_Found]) -> tuple[Message, ...]:
 
 
 class _Shown:
-    """What each side was shown to say, without white space; messages are found one after the other."""
+    """The replayed text of each side, without white space; messages are searched in order."""
 
     def __init__(self, updates: Iterable[dict[str, Any]], repeated: Mapping[str, int]) -> None:
         self._runs = list(_runs(updates))
@@ -170,11 +174,11 @@ class _Shown:
 
     @property
     def text(self) -> bool:
-        """Whether anything was shown."""
+        """Whether any text was replayed."""
         return any(self._said.values())
 
     def has(self, message: Message) -> bool:
-        """Whether the message follows the one of its side that was found last, notices aside."""
+        """Whether the message is found after the last match of its side, ignoring notices."""
         pieces = _pieces(message)
         if not pieces or self._has_all(pieces, message.role):
             return True
@@ -184,7 +188,7 @@ class _Shown:
         return message.role == "assistant" and self._has_all(self._without_start(pieces), message.role)
 
     def _without_start(self, pieces: list[str]) -> list[str]:
-        """The pieces without a notice: words that start this answer and another, and that are never replayed."""
+        """Drop a notice from the first piece: text that also starts another answer and is never replayed."""
         said, first = self._said["assistant"], pieces[0]
         repeated = self._repeated.get(first, 0)
         if repeated < _SHORTEST_NOTICE or self._patience <= 0:
@@ -206,20 +210,20 @@ class _Shown:
         return True
 
     def _find(self, piece: str, role: str, at: int) -> int:
-        """Failed searches are slow, so searching stops after a budget is used up."""
+        """Search for *piece* from *at*. Failed searches are slow, so searching stops once a budget is used up."""
         place = self._said[role].find(piece, at) if self._patience > 0 else -1
         self._patience -= len(self._said[role]) - at if place < 0 else 0
         return place
 
     @contextmanager
     def looking_ahead(self) -> Iterator[None]:
-        """What is found inside does not move the place where the next search begins."""
+        """Matches inside the block do not move the position where the next search begins."""
         before = dict(self._behind)
         yield
         self._behind = before
 
     def has_foreign_turn(self, record: SessionSnapshot, *, skip_first: bool) -> bool:
-        """Whether it shows a prompt and an answer that are both not of this session."""
+        """Whether the replay has a prompt and its answer that are both not in this session."""
         ours = {
             side: [piece for message in record.messages if message.role == side for piece in _pieces(message)]
             for side in _ROLES.values()
@@ -232,7 +236,7 @@ class _Shown:
         )
 
     def news(self, record: SessionSnapshot) -> str:
-        """The agent's text for an interrupted turn that is not in the record."""
+        """Return the agent's text for an interrupted last turn that is not in the record."""
         last = list(turns(record.messages))[-1:]
         if not last or last[0].settled or last[0].messages[0].role != "user" or not self._runs:
             return ""
@@ -248,13 +252,12 @@ class _Shown:
 
 
 def _runs(updates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Who said what, one side after the other."""
+    """Join adjacent text of one role; yield (role, text) in order."""
     speaker, texts = "", list[str]()
     for update in updates:
         role = _ROLES.get(str(update.get("sessionUpdate")))
-        content = update.get("content")
-        text = content.get("text") if isinstance(content, dict) else None
-        if role is None or not isinstance(text, str):
+        text = text_in(update)
+        if role is None or text is None:
             continue
         if role != speaker and texts:
             yield speaker, "".join(texts)
@@ -266,7 +269,7 @@ def _runs(updates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _exchanges(runs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Each user run with the answer that follows it, both without notes and white space."""
+    """Yield each user run without notes, and the run that follows it, both without white space."""
     for (role, text), (_, answer) in itertools.pairwise(runs):
         if role == "user":
             asked = "".join(_squeezed(piece) for is_note, piece in split_notes(text) if not is_note)
@@ -278,7 +281,7 @@ def _is_foreign(said: str, side: str, ours: dict[str, list[str]], joined: dict[s
 
 
 def _pieces(message: Message) -> list[str]:
-    """The words of a message between its tool calls and attachments, which agents show in their own way."""
+    """Return the texts of a message. Tool calls and attachments are left out: agents replay them differently."""
     if message.role not in _ROLES.values():
         return []
     texts = (_squeezed(block.text) for block in message.content if isinstance(block, TextBlock))
@@ -286,7 +289,7 @@ def _pieces(message: Message) -> list[str]:
 
 
 def _without_notices(message: Message) -> list[str] | None:
-    """The lines of a message that are no notices; None if it has no notices."""
+    """Return the lines of a message without notices; None if it has no notices."""
     texts = [block.text for block in message.content if isinstance(block, TextBlock)]
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     kept = [_squeezed(line) for line in lines if not _NOTICE.match(line)]
@@ -294,7 +297,7 @@ def _without_notices(message: Message) -> list[str] | None:
 
 
 def _repeated_starts(messages: Sequence[Message]) -> dict[str, int]:
-    """How many letters at the start of each answer also start another answer."""
+    """Return, for each answer, how many characters of its start also start another answer."""
     firsts = {pieces[0] for message in messages if message.role == "assistant" and (pieces := _pieces(message))}
     starts = dict.fromkeys(firsts, 0)
     for one, other in itertools.pairwise(sorted(firsts)):
@@ -306,3 +309,33 @@ def _repeated_starts(messages: Sequence[Message]) -> dict[str, int]:
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
+
+
+# Repeated updates -----------------------------------------------------------------------------------------
+
+
+def is_late_replay(said: str, update: dict[str, Any]) -> bool:
+    """Whether an update after a restore only repeats text that was *said* in the record."""
+    if update.get("sessionUpdate") in _REPEATED:
+        return True
+    text = text_in(update)
+    return text is not None and text.strip() in said
+
+
+def is_withheld(kind: Any, update: dict[str, Any]) -> bool:
+    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
+    if kind == "user_message_chunk":
+        text = text_in(update)
+        return text is not None and is_note(text)
+    title = update.get("title") if kind == "session_info_update" else None
+    return isinstance(title, str) and is_note(title.strip())
+
+
+def is_note(text: str) -> bool:
+    """Whether *text* begins with one of our notes, or is the beginning of one."""
+    return text.startswith(NOTE_BEGINS) or (len(text) > len("<restoration") and NOTE_BEGINS.startswith(text))
+
+
+def split_notes(text: str) -> Iterator[tuple[bool, str]]:
+    """Split *text* at notes; yield (is a note, piece)."""
+    return ((is_note(piece), piece) for piece in _NOTE.split(text) if piece)

@@ -2,7 +2,7 @@
 
 `Core.from_client` and `Core.from_agent` take each message once and in order; the host carries the returned actions
 out in order. Work in several steps is a generator (`methods`, `restore`, `supervise`) that the core drives:
-`Core.done` gives it what the host did for it, `Core.tick` ends what waited too long. Each request of the client
+`Core.done` passes it the result of a `RunBlocking`, `Core.tick` times out its waits. Each request of the client
 gets exactly one answer.
 """
 
@@ -28,7 +28,8 @@ from snapshot_plugin.acp.actions import (
     ToClient,
     refusal,
 )
-from snapshot_plugin.acp.compare import is_late_replay
+from snapshot_plugin.acp.compare import is_late_replay, is_withheld
+from snapshot_plugin.acp.events import answered_by_agent, answered_by_client, asked_by_agent, prompted
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -36,14 +37,14 @@ from snapshot_plugin.acp.messages import (
     IdMap,
     Message,
     Pending,
+    as_object,
     failure,
     key_of,
+    offered,
     success,
     with_whole_error,
 )
-from snapshot_plugin.acp.notes import NOTE_LIMIT, is_withheld, with_note
-from snapshot_plugin.acp.offers import offered
-from snapshot_plugin.acp.reducer import answered_by_agent, answered_by_client, asked_by_agent, prompted
+from snapshot_plugin.acp.notes import NOTE_LIMIT, with_note
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339, utc_now
@@ -57,19 +58,19 @@ GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
 
 
 class Core:
-    """One client, one agent, any number of sessions.
+    """The core of one connection: one client, one agent, any number of sessions.
 
     Args:
-        view: the snapshot of a live session as recorded so far, from memory.
-        methods: the requests answered here, by method; see `methods.session_methods`.
+        view: returns the snapshot of a live session as recorded so far, from memory.
+        methods: the requests answered here, by method; see `methods.SessionMethods`.
         command: how the agent was started; kept with the sessions.
-        patience: seconds the agent may take over a request of ours.
-        require: the least grade a restore may have: ``exact``, ``history`` or ``context``.
-        note_limit: characters of what the model is told after a restore.
-        gives_back: brings a session back instead of the ladder in `restore`.
-        only_known: the agent is asked only about sessions that are open here, and never to load one by itself.
-        remembers: whether an agent that is *only_known* can be given its memory of a session back.
-        name: of an agent that does not say its own.
+        patience: timeout for our requests to the agent, in seconds.
+        require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
+        note_limit: limit of the note to the model after a restore, in characters.
+        gives_back: restores a session, in place of the ladder in `restore`.
+        only_known: ask the agent only about sessions that are open here, and never to load one itself.
+        remembers: with *only_known*: whether the agent can take its history of a session back.
+        name: the name for an agent that does not report one.
         now: a monotonic clock.
         clock: the time of day, stamped on events.
     """
@@ -97,16 +98,16 @@ class Core:
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
         self.initialize_params: Message | None = None
-        self.login: Message | None = None  # the client's own, for a restarted agent; never stored
+        self.login: Message | None = None  # the client's login, for a restarted agent; never stored
         self.ids = IdMap()
-        # Sessions that are recorded here; those of them that the present process of the agent does not have.
+        # Sessions recorded here; those the current agent process does not have; those closed or deleted here.
         self.open, self.lost, self.closed = set[str](), set[str](), set[str]()
         self.notes: dict[str, str] = {}
-        """What the model must be told with the next prompt, by session."""
-        self.setups: dict[str, Message] = {}  # servers as the client named them; never stored: secrets
+        """The note for the model with the next prompt, by session."""
+        self.setups: dict[str, Message] = {}  # the client's setup, with secrets; never stored
         self.killed_by_load: set[str] = set()
         self.bring: Callable[[Core, str], Steps[None]] | None = None
-        """Brings a lost session back; see `supervise`."""
+        """Restores a lost session; see `supervise`."""
         self.is_up, self.is_over, self.transparent = True, False, False
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
@@ -116,12 +117,12 @@ class Core:
         self._queue, self._making = list[Message](), 0
         self._held: dict[str, list[Message]] = {}
         self._strays: dict[str, list[Message]] = {}
-        self._repeating: dict[str, SessionSnapshot] = {}
+        self._repeating: dict[str, str] = {}
 
     # From the client --------------------------------------------------------------------------------------
 
     def from_client(self, message: Message) -> Actions:
-        """Take a message of the client. An exception in here is an answer too."""
+        """Handle a message of the client. An exception in here becomes an error answer."""
         if self.transparent:
             return [PASS]
         try:
@@ -166,8 +167,7 @@ class Core:
         self._from_client[key_of(pending.id)] = pending
         if pending.method == "initialize":
             self.initialize_params = pending.params
-            capabilities = pending.params.get("clientCapabilities")
-            self.client_capabilities = capabilities if isinstance(capabilities, dict) else {}
+            self.client_capabilities = as_object(pending.params.get("clientCapabilities"))
         if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
             return _passed(message, self.ids.for_agent(message))
         self._repeating.pop(session_id, None)
@@ -177,7 +177,7 @@ class Core:
         return [RecordEvent(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
-        """Whether the agent must not be asked: closed, or an id by which it knows another session of ours."""
+        """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
         if session_id in self.open:
             return False
         return self.only_known or session_id in self.closed or self.ids.ours(session_id) != session_id
@@ -185,13 +185,14 @@ class Core:
     def _client_answers(self, message: Message) -> Actions:
         asked = self._from_agent.pop(key_of(message.get("id")), None)
         if asked is None:
-            return [] if "id" in message else [PASS]  # an answer for an agent that has ended
-        return [*self.recorded(asked.session_id, answered_by_client(asked, message)), PASS]
+            return [] if "id" in message else [PASS]  # the agent that asked has ended
+        passed = {**message, "id": asked.id} if self.ids.restarts else message
+        return [*self.recorded(asked.session_id, answered_by_client(asked, message)), *_passed(message, passed)]
 
     # From the agent ---------------------------------------------------------------------------------------
 
     def from_agent(self, message: Message) -> Actions:
-        """Take a message of the agent."""
+        """Handle a message of the agent."""
         method = message.get("method")
         if self.transparent:
             return [PASS]
@@ -206,7 +207,7 @@ class Core:
             return [PASS] if method is not None else []
 
     def joins(self, agent_id: str) -> bool:
-        """Whether neighbouring text chunks of the session may come as one message: none of them is compared."""
+        """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
         return agent_id not in self._held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
 
     def _agent_updates(self, message: Message) -> Actions:
@@ -224,14 +225,14 @@ class Core:
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
-        if self._repeating and (record := self._repeating.get(session_id)) and is_late_replay(record, update):
+        if session_id in self._repeating and is_late_replay(self._repeating[session_id], update):
             return []
         passed = PASS if session_id == agent_id else PassAs(session_id)
-        # That a tool starts has to be durable: its effects may outlive everything.
+        # The start of a tool must be durable: its side effects survive a crash.
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
 
     def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
-        """An update for a session that is not open: it is being created, or is not recorded."""
+        """Handle an update for a session that is not open: it is being created, closed, or not recorded."""
         if self._making:
             self._strays.setdefault(agent_id, []).append(update)
             return []
@@ -240,12 +241,11 @@ class Core:
         return self._shown(message)
 
     def _agent_asks(self, message: Message) -> Actions:
-        params = message.get("params")
-        named = params.get("sessionId") if isinstance(params, dict) else None
         actions: Actions = []
         if "id" in message:
-            asked = Pending.of(message, self.ids.ours(named))
-            self._from_agent[key_of(message["id"])] = asked
+            asked = Pending.of(message)
+            asked = asked._replace(session_id=self.ids.ours(asked.session_id))
+            self._from_agent[key_of(self.ids.request_id(message["id"]))] = asked
             actions = self.recorded(asked.session_id, asked_by_agent(asked))
         return actions + self._shown(message)
 
@@ -276,70 +276,74 @@ class Core:
             return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
         elif pending.method in ("authenticate", "logout"):
             self.login = pending.params if pending.method == "authenticate" else None
-        actions = self.recorded(pending.session_id, answered_by_agent(pending, passed, self.stamp()))
-        if pending.method == "session/prompt" and pending.session_id in self.open:
+        actions = self._settled(pending, passed)
+        if actions and pending.method == "session/prompt":
             actions.append(Checkpoint(pending.session_id or ""))
         return [*actions, PASS if passed is message else ToClient(passed)]
 
+    def _settled(self, pending: Pending, answer: Message) -> Actions:
+        """Record the answer to a request about a session that is open here."""
+        if pending.session_id not in self.open:
+            return []
+        return self.recorded(pending.session_id, answered_by_agent(pending, answer, self.stamp()))
+
     def recorded(self, session_id: str | None, entry: Any) -> Actions:
-        """Record *entry*, if it is one, for a session that is open here."""
+        """Record *entry*, unless it is None or the session is not open here."""
         return [RecordEvent(session_id, *entry)] if entry and session_id and session_id in self.open else []
 
     def introduced(self, result: Message) -> bool:
-        """Take the agent's answer to ``initialize``; False for another version of the protocol."""
+        """Handle the agent's answer to ``initialize``; False for another version of the protocol."""
         if result.get("protocolVersion") != _PROTOCOL:
             return False
-        capabilities, info = result.get("agentCapabilities"), result.get("agentInfo") or {}
-        self.capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
+        self.capabilities, info = as_object(result.get("agentCapabilities")), as_object(result.get("agentInfo"))
         if self.only_known:
             self.capabilities = {"loadSession": self._remembers, "sessionCapabilities": {"close": {}}}
-        names = ("name", "version") if isinstance(info, dict) else ()
-        known = {key: info[key] for key in names if isinstance(info.get(key), str)}
+        known = {key: info[key] for key in ("name", "version") if isinstance(info.get(key), str)}
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
         return True
 
     def again(self, message: Message) -> Actions:
-        """`from_client` for a message that had to wait."""
+        """Call `from_client` for a message that had to wait."""
         return [ToAgent(message) if action is PASS else action for action in self.from_client(message)]
 
     # For jobs ---------------------------------------------------------------------------------------------
 
     def can(self, name: str) -> bool:
-        """Whether the agent itself advertises a session method."""
-        able = self.capabilities.get("sessionCapabilities")
-        return isinstance(able, dict) and able.get(name) is not None
+        """Whether the agent itself advertises a session method: ``load``, ``resume``, ``list`` and the like."""
+        if name == "load":
+            return self.capabilities.get("loadSession") is True
+        return as_object(self.capabilities.get("sessionCapabilities")).get(name) is not None
 
     def stamp(self) -> str:
-        """The time of day as events carry it."""
+        """Return the current time in the format of events."""
         return rfc3339(self.clock())
 
     def agent_event(self, agent_id: str) -> Message:
-        """The event that this agent has the session now, under this id, and how it can bring it back."""
-        able = {"load": self.capabilities.get("loadSession") is True, "resume": self.can("resume")}
+        """Build the event that this agent has the session now, under this id, and how it can restore it."""
+        able = {"load": self.can("load"), "resume": self.can("resume")}
         return {"agent": {"sessionId": agent_id, "info": self.agent.raw(), "able": able}}
 
     def prompts(self, session_id: str | None = None) -> list[Pending]:
-        """The prompts that wait for their answer: of one session, or of all."""
+        """Return the unanswered prompts of one session, or of all."""
         waiting = [pending for pending in self._from_client.values() if pending.method == "session/prompt"]
         return [pending for pending in waiting if session_id in (None, pending.session_id)]
 
     def unanswered(self, request_id: Any) -> Pending | None:
-        """Take out a request of the client that the agent will not answer; None if it waits for no answer."""
+        """Remove a pending request of the client and return it; None if it is not pending."""
         return self._from_client.pop(key_of(request_id), None)
 
     def answer_instead(self, pending: Pending, result: Message) -> Actions:
-        """Answer a request that the agent does not answer. Its own answer comes too late."""
+        """Answer a request that the agent does not answer. A later answer of the agent is ignored."""
         self.unanswered(pending.id)
-        return [*self.recorded(pending.session_id, answered_by_agent(pending, {"result": result}, self.stamp())),
-                ToClient(success(pending.id, result))]  # fmt: skip
+        return [*self._settled(pending, {"result": result}), ToClient(success(pending.id, result))]
 
     def expect_repetition(self, session_id: str, record: SessionSnapshot) -> None:
-        """Until the next prompt, chunks that repeat the record are the agent's late replay."""
-        self._repeating[session_id] = record
+        """Drop updates that repeat the record until the next prompt: they are a late replay of the agent."""
+        self._repeating[session_id] = "\0".join(message.text for message in record.messages)
 
     @contextmanager
     def making_sessions(self) -> Iterator[None]:
-        """While a session is being created, updates for an unknown session wait until `bind` names it."""
+        """Hold updates for unknown sessions while a session is being created, until `bind` returns them."""
         self._making += 1
         try:
             yield
@@ -350,7 +354,7 @@ class Core:
 
     @contextmanager
     def withholding(self, agent_id: str) -> Iterator[list[Message]]:
-        """Keep the session's updates from client and record; they are in the list."""
+        """Collect the session's updates in the list, and keep them from the client and the record."""
         held = self._held[agent_id] = []
         try:
             yield held
@@ -358,7 +362,7 @@ class Core:
             del self._held[agent_id]
 
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
-        """The agent has the session under this id now. Returns the updates it sent of it meanwhile."""
+        """Open the session under the agent's id. Returns the updates held for it since it was created."""
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)
         self.lost.discard(session_id)
@@ -366,7 +370,7 @@ class Core:
         return self._strays.pop(agent_id, [])
 
     def drop(self, session_id: str) -> None:
-        """The session is not open here any more."""
+        """Remove the session from the open ones, with its note and setup."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
         for kept in (self.notes, self.setups, self._repeating):
@@ -375,13 +379,14 @@ class Core:
     # For the supervisor -----------------------------------------------------------------------------------
 
     def cut_connection(self) -> tuple[list[Pending], Actions]:
-        """The agent is gone: what waited for it, and the actions of the jobs that did."""
+        """Reset the connection to an ended agent. Returns the pending requests, and the actions of failed jobs."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
+        self.ids.restarts += 1
         return waiting, self.jobs.agent_gone()
 
     def release_queue(self) -> Actions:
-        """Take in the messages that waited for the agent."""
+        """Handle the messages that waited for the agent."""
         waiting, self._queue = self._queue, []
         return [action for message in waiting for action in self.again(message)]
 

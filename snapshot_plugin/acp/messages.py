@@ -1,13 +1,16 @@
-"""JSON-RPC, one message per line: cutting lines, parsing them once, building our own, session ids in them."""
+"""JSON-RPC, one message per line: split lines, parse and build messages, and map session ids."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json
+
+if TYPE_CHECKING:
+    from snapshot_plugin.live.session import LiveSession
 
 __all__ = [
     "AUTH_REQUIRED",
@@ -22,13 +25,18 @@ __all__ = [
     "Message",
     "Pending",
     "TextRuns",
+    "as_object",
+    "chunk",
     "encode",
     "failure",
     "key_of",
     "notification",
+    "offered",
     "parse",
+    "recorded",
     "request",
     "success",
+    "text_in",
     "with_whole_error",
 ]
 
@@ -40,11 +48,13 @@ CANCELLED = -32800
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
 
+_OFFERED = ("list", "resume", "fork", "close", "delete")
+
 Message = dict[str, Any]
 
 
 class Pending(NamedTuple):
-    """A request that one side made of the other and that is not answered yet."""
+    """A request from one side to the other that is not answered yet."""
 
     id: Any
     method: str
@@ -52,22 +62,32 @@ class Pending(NamedTuple):
     params: Message
 
     @classmethod
-    def of(cls, message: Message, session_id: str | None = None) -> Pending:
-        """The request in *message*; *session_id* where the client knows the session under another id."""
-        raw = message.get("params")
-        params: Message = raw if isinstance(raw, dict) else {}
+    def of(cls, message: Message) -> Pending:
+        """Build it from the request in *message*."""
+        params = as_object(message.get("params"))
         named = params.get("sessionId")
         named = named if isinstance(named, str) else None
-        return cls(message.get("id"), message["method"], session_id or named, params)
+        return cls(message.get("id"), message["method"], named, params)
+
+
+def as_object(value: Any) -> Message:
+    """Return *value* if it is a JSON object, else an empty one: for fields that may have the wrong type."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_in(update: Message) -> str | None:
+    """Return the text of a chunk; None if its content is not text."""
+    text = as_object(update.get("content")).get("text")
+    return text if isinstance(text, str) else None
 
 
 def key_of(request_id: Any) -> str:
-    """Tells request ids apart: ``1`` and ``"1"`` are two."""
-    return json.dumps(request_id)
+    """Return a dict key for a request id. An id may be any JSON value; ``1`` and ``"1"`` differ."""
+    return repr(request_id)
 
 
 class Lines:
-    """Splits a byte stream at newlines. A line may be of any length; the cost is linear in it."""
+    """Splits a byte stream at newlines. Lines may have any length; the cost is linear in it."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -83,12 +103,12 @@ class Lines:
         return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
 
     def rest(self) -> bytes:
-        """Return what came after the last newline."""
+        """Return the bytes after the last newline."""
         return b"".join(self._parts)
 
 
 def _at_newlines(whole: bytes) -> list[bytes]:
-    # splitlines would also cut at a lone carriage return
+    # splitlines would also split at a lone carriage return
     return [line + b"\n" for line in whole.split(b"\n")[:-1]]
 
 
@@ -100,24 +120,24 @@ _CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 
 
 class TextRuns:
-    """Reads the messages of an agent. Neighbouring chunks that differ in nothing but their text are one message.
+    """Reads the messages of an agent. Adjacent chunks that differ only in their text are coalesced into one.
 
-    Agents stream text in chunks of a few bytes. A run of them is parsed, recorded and reduced once; its bytes are
-    those of all its lines. Only chunks that came in one read are joined, so no chunk waits for another.
+    Agents stream text in chunks of a few bytes. A run of chunks is parsed, recorded and reduced once; its bytes are
+    those of all its lines. Only chunks from the same read are coalesced, so no chunk waits for another.
 
     Args:
-        joins: whether chunks of the session, under the agent's id, may be joined.
+        joins: whether chunks of a session, given the agent's id of it, may be coalesced.
     """
 
     def __init__(self, joins: Callable[[str], bool]) -> None:
         self._joins = joins
         self._lines = Lines()
         self._before = self._behind = b""
-        """What surrounds the text in a line like the last chunk; empty if that was none."""
+        """The bytes before and after the text in the last chunk's line; empty if there was no such chunk."""
         self._session_id = ""
 
     def read(self, data: bytes) -> Iterator[tuple[Message | None, bytes]]:
-        """The messages that *data* completes, each with its bytes; None for a line that is not a JSON object."""
+        """Yield the messages that *data* completes, each with its bytes; None if a line is not a JSON object."""
         lines = self._lines.feed(data)
         at = 0
         while at < len(lines):
@@ -132,7 +152,7 @@ class TextRuns:
             at = max(end, at + 1)
 
     def _end_of_run(self, lines: list[bytes], at: int) -> int:
-        """Where the run ends that begins at *at*; *at* if the line there is not like the last chunk."""
+        """Return the end of the run that starts at *at*; *at* if that line does not match the last chunk."""
         before, behind = self._before, self._behind
         if not before or not self._joins(self._session_id):
             return at
@@ -154,7 +174,7 @@ class TextRuns:
             yield from ((parse(line), line) for line in lines)
 
     def under(self, session_id: str, message: Message, data: bytes) -> bytes:
-        """The bytes of the message that was read last, line by line, with another id of its session."""
+        """Return the bytes of the message read last, line by line, with another session id."""
         params = {**message["params"], "sessionId": session_id}
         if data.find(b"\n") == len(data) - 1:
             return encode({**message, "params": params})
@@ -164,7 +184,7 @@ class TextRuns:
         return before + texts.replace(self._behind + self._before, behind + before) + behind
 
     def _remember(self, message: Message, line: bytes, following: bytes) -> None:
-        """Cut *line* around its text, if *following* may be like it and nothing else than the text can be meant."""
+        """Remember *line* around its text, if *following* starts like it and the match is certainly the text."""
         found = _TEXT.search(line)
         if found is None or not following.startswith(line[: found.start(1)]):
             return
@@ -177,7 +197,7 @@ class TextRuns:
 
 
 def _is_chunk(message: Message) -> bool:
-    """Whether it is a chunk of text and no more: one with annotations stands for itself."""
+    """Whether it is a plain text chunk. A chunk with annotations is not coalesced."""
     try:
         if message["method"] != "session/update" or "id" in message:
             return False
@@ -203,7 +223,7 @@ def parse(line: bytes) -> Message | None:
 
 
 def _parse_patiently(line: bytes) -> Any:
-    """The standard library also accepts lone surrogates, deeper nesting, and ``NaN``."""
+    """Parse with the standard library, which also accepts lone surrogates, deeper nesting, and ``NaN``."""
     try:
         return json.loads(line.decode(), parse_constant=str)
     except (ValueError, RecursionError):
@@ -225,19 +245,32 @@ def notification(method: str, params: Message) -> Message:
     return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
+def chunk(text: str) -> Message:
+    """Build the update for agent output *text*."""
+    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+
+
+def recorded(live: LiveSession) -> Message:
+    """Build the notification that tells the client whether the session is recorded."""
+    problem = {"problem": str(live.trouble)} if live.trouble else {}
+    meta = {"asnap": {"recorded": live.trouble is None, **problem}}
+    update = {"sessionUpdate": "session_info_update", "_meta": meta}
+    return notification("session/update", {"sessionId": live.session_id, "update": update})
+
+
 def success(request_id: Any, result: Any) -> Message:
     """Build the answer to a request."""
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Build an error answer. Its text is one line, whatever agent or client put into *text*."""
+    """Build an error answer. Line breaks in *text* become spaces."""
     error = {"code": code, "message": " ".join(text.splitlines())}
     return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
 
 
 def with_whole_error(answer: Message) -> Message:
-    """An error answer as JSON-RPC wants it, with a code and a text; the same object if it is one already."""
+    """Return a valid JSON-RPC error answer, with a code and a text; the same object if it is valid already."""
     error = answer["error"]
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, str(error))
     if isinstance(error, dict) and type(code) is int and isinstance(text, str):
@@ -246,15 +279,29 @@ def with_whole_error(answer: Message) -> Message:
     return failure(answer.get("id"), code if type(code) is int else INTERNAL_ERROR, told, {"error": error})
 
 
+def offered(result: Message) -> Message:
+    """Return the agent's `initialize` answer with our capabilities added and nothing else changed."""
+    capabilities = as_object(result.get("agentCapabilities"))
+    session = as_object(capabilities.get("sessionCapabilities"))
+    ours: Message = {name: {} for name in _OFFERED if session.get(name) is None}
+    able = {**capabilities, "loadSession": True, "sessionCapabilities": {**session, **ours}}
+    return {**result, "agentCapabilities": able}
+
+
 class IdMap:
-    """Which of our sessions the agent knows under which id; one without an entry has the same id on both sides."""
+    """Maps our session ids to the agent's; a session without an entry has the same id on both sides.
+
+    Requests of the agent keep their ids until it is restarted. A new process numbers its requests from the start
+    again: without new ids, a late answer to the old process could grant a permission the new one asks for.
+    """
 
     def __init__(self) -> None:
+        self.restarts = 0
         self._agents: dict[str, str] = {}
         self._ours: dict[str, str] = {}
 
     def bind(self, session_id: str, agent_id: str) -> None:
-        """From now on the agent knows our *session_id* as *agent_id*."""
+        """Map our *session_id* to the agent's *agent_id* from now on."""
         self.forget(session_id)
         if agent_id != session_id:
             self._agents[session_id] = agent_id
@@ -271,20 +318,30 @@ class IdMap:
         return self._agents.get(session_id, session_id)
 
     def ours(self, agent_id: Any) -> str | None:
-        """Return our id of the agent's session; None for what is not an id."""
+        """Return our id of the agent's session; None if *agent_id* is not a string."""
         return self._ours.get(agent_id, agent_id) if isinstance(agent_id, str) else None
 
     def for_agent(self, message: Message) -> Message:
-        """The message with the agent's session id; the same object if nothing changes."""
+        """Return the message with the agent's session id; the same object if nothing changes."""
         return _renamed(message, self._agents)
 
+    def request_id(self, agents: Any) -> Any:
+        """Return the id under which the client gets a request of the agent."""
+        return f"asnap-{self.restarts}-{key_of(agents)}" if self.restarts else agents
+
     def for_client(self, message: Message) -> Message:
-        """The message with our session id; the same object if nothing changes."""
-        return _renamed(message, self._ours)
+        """Return the message with our ids; the same object if nothing changes."""
+        message = _renamed(message, self._ours)
+        if self.restarts and "method" in message and "id" in message:
+            message = {**message, "id": self.request_id(message["id"])}
+        if self.restarts and message.get("method") == "$/cancel_request":
+            params = as_object(message.get("params"))
+            message = {**message, "params": {**params, "requestId": self.request_id(params.get("requestId"))}}
+        return message
 
 
 def _renamed(message: Message, names: dict[str, str]) -> Message:
-    params = message.get("params")
-    session_id = params.get("sessionId") if isinstance(params, dict) else None
+    params = as_object(message.get("params"))
+    session_id = params.get("sessionId")
     other = names.get(session_id) if isinstance(session_id, str) else None
-    return message if other is None or params is None else {**message, "params": {**params, "sessionId": other}}
+    return message if other is None else {**message, "params": {**params, "sessionId": other}}

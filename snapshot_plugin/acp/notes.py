@@ -1,45 +1,34 @@
-"""What the model is told once, with the next prompt: what it lacks, or the whole conversation.
+"""Restoration notes: text sent to the model once, with the next prompt, about what it lacks of the conversation.
 
-A note is one text block, marked at both ends; nothing inside it can look like its end. It is bounded: first the
-words of the newest messages, then inputs and outputs of the newest tool calls, as far as the budget goes.
+A note is one text block between two markers; its content cannot contain the end marker. Its length is limited:
+the text of the newest messages comes first, then inputs and outputs of the newest tool calls while they fit.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from snapshot_plugin.acp.compare import NOTE_BEGINS, NOTE_ENDS
+from snapshot_plugin.acp.messages import text_in
 from snapshot_plugin.acp.state import turns, was_cut_off
 from snapshot_plugin.model.content import Block, ResourceLinkBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = [
-    "NOTE_LIMIT",
-    "fits",
-    "is_note",
-    "is_withheld",
-    "lost_note",
-    "split_notes",
-    "transcript_note",
-    "with_note",
-]
+__all__ = ["NOTE_LIMIT", "fits", "lost_note", "note_about", "transcript_note", "with_note"]
 
 Raw = dict[str, Any]
 NOTE_LIMIT = 60_000
-"""Characters of a note, unless a host says otherwise."""
+"""Default limit of a note, in characters."""
 
-_OPEN = '<restoration-note from="asnap">'
-_CLOSE = "</restoration-note>"
-_NOTE = re.compile(f"({re.escape(_OPEN)}.*?(?:{re.escape(_CLOSE)}|$))", re.DOTALL)
 _OF_A_TOOL = 4_000
 _HEAD = 200
 
 
 def transcript_note(snapshot: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> str:
-    """The conversation so far, for an agent that starts from nothing; the newest *limit* characters of it."""
+    """Build a note with the conversation so far, for an agent without memory: its newest *limit* characters."""
     messages = [message for turn in turns(snapshot.messages) if not turn.refused for message in turn.messages]
     plan = "\n".join(f"- [{entry.status or 'pending'}] {entry.content}" for entry in snapshot.plan)
     return _note(
@@ -50,7 +39,7 @@ def transcript_note(snapshot: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> st
 
 
 def lost_note(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> str:
-    """A note with what the user saw and the agent lacks, of at most *limit* characters."""
+    """Build a note with what the user saw and the agent lacks, of at most *limit* characters."""
     return _note(
         "The session was interrupted before the prompt above. The user has seen the following, which you may not "
         "remember. Nothing of it was re-run; the outcome of tools that were running is unknown.",
@@ -58,23 +47,22 @@ def lost_note(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> str:
     )
 
 
+def note_about(record: SessionSnapshot, *, remembered: int = 0, limit: int = NOTE_LIMIT) -> str | None:
+    """Build the note for an agent that remembers the first *remembered* messages; None if it needs no note."""
+    if not remembered:
+        return transcript_note(record, limit=limit) if record.messages else None
+    since = [turn for turn in turns(record.messages[remembered:]) if not turn.refused]
+    lost = [message for turn in since for message in turn.messages]
+    return lost_note(lost, limit=limit) if lost else None
+
+
 def fits(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> bool:
-    """Whether a note can tell all of what was said in *messages*."""
+    """Whether the text of all *messages* fits into a note."""
     return sum(len(_words(message)) for message in messages) <= limit
 
 
-def is_note(text: str) -> bool:
-    """Whether *text* is one of our notes echoed back, or the beginning of one."""
-    return text.startswith(_OPEN) or (len(text) > len("<restoration") and _OPEN.startswith(text))
-
-
-def split_notes(text: str) -> Iterator[tuple[bool, str]]:
-    """Split *text*: whether each piece is a note, and the piece."""
-    return ((is_note(piece), piece) for piece in _NOTE.split(text) if piece)
-
-
 def _note(about: str, told: str) -> str:
-    return f"{_OPEN}\n{about}\n\n{told}\n{_CLOSE}"
+    return f"{NOTE_BEGINS}\n{about}\n\n{told}\n{NOTE_ENDS}"
 
 
 def _told(messages: Sequence[Message], limit: int) -> str:
@@ -87,7 +75,7 @@ def _told(messages: Sequence[Message], limit: int) -> str:
 
 
 def _newest(messages: Sequence[Message], limit: int) -> tuple[list[tuple[Message, str]], int]:
-    """The newest messages whose words fit, and what is left; one that is too long alone is cut at its beginning."""
+    """Return the newest messages whose text fits, and the room left; the newest is cut at its start if too long."""
     kept: list[tuple[Message, str]] = []
     room = limit
     for message in reversed(messages):
@@ -100,7 +88,7 @@ def _newest(messages: Sequence[Message], limit: int) -> tuple[list[tuple[Message
 
 
 def _details(kept: Sequence[tuple[Message, str]], room: int) -> dict[int, list[str]]:
-    """Inputs and outputs of tools by message, the newest first for as long as there is room."""
+    """Return inputs and outputs of tools by message index; the newest get the room first."""
     details: dict[int, list[str]] = {}
     for index in reversed(range(len(kept))):
         for block in reversed(kept[index][0].content):
@@ -137,7 +125,7 @@ def _status(call: ToolCallBlock) -> str:
 
 
 def _of_a_tool(call: ToolCallBlock) -> str:
-    """What a tool was given and what it gave, each cut in its middle."""
+    """Return the input and the output of a tool call, each cut in its middle if too long."""
     given, gave = _shown(call.raw_input), _shown(call.raw_output) or _content(call)
     parts = [f"[{call.title or call.tool_call_id}: input: {_cut(given)}]"] if given else []
     parts += [f"[{call.title or call.tool_call_id}: output: {_cut(gave)}]"] if gave else []
@@ -167,35 +155,10 @@ def _content(call: ToolCallBlock) -> str:
 def _item(item: dict[str, Any]) -> str:
     if item.get("type") == "diff":
         return f"a change of {item.get('path')}"
-    content = item.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return text if isinstance(text, str) else ""
-
-
-# Notes in what is sent and shown --------------------------------------------------------------------------
+    return text_in(item) or ""
 
 
 def with_note(params: Raw, note: str) -> Raw:
-    """A prompt that also tells the model *note*: last, because agents make titles of how a prompt begins."""
+    """Append *note* to a prompt. It goes last because agents derive titles from the start of a prompt."""
     prompt = params.get("prompt")
     return {**params, "prompt": [*(prompt if isinstance(prompt, list) else []), {"type": "text", "text": note}]}
-
-
-def is_withheld(kind: Any, update: Raw) -> bool:
-    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
-    if kind == "user_message_chunk":
-        return _is_echoed_note(update)
-    return kind == "session_info_update" and _is_note_title(update)
-
-
-def _is_echoed_note(update: Raw) -> bool:
-    """Whether an agent that echoes prompts shows our note to the model, which the user did not write."""
-    content = update.get("content")
-    text = content.get("text") if isinstance(content, dict) else None
-    return update.get("sessionUpdate") == "user_message_chunk" and isinstance(text, str) and is_note(text)
-
-
-def _is_note_title(update: Raw) -> bool:
-    """Whether an agent made a title of our note to the model."""
-    title = update.get("title")
-    return isinstance(title, str) and is_note(title.strip())

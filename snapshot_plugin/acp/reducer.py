@@ -1,141 +1,50 @@
-"""From ACP messages to the session model: a reducer without I/O, fed by the hosts and again by recovery.
+"""Reduces events to a snapshot, without I/O, for the hosts and for recovery.
 
-An event is what is spooled: one JSON object with one or more of the keys below, and ``t`` (when) and
-``n`` (which permission request). Applying the same events to the same snapshot always gives the same snapshot, and
-a snapshot may be taken anywhere between two events: recording resumed from it ends with the same session.
+`events` lists the events. Applying the same events to the same snapshot always gives the same snapshot. A snapshot
+may be taken between any two events: recording that resumes from it ends with the same session.
 
-====================  =====================================================================================
-``new``               the session began: cwd, servers by name
-``agent``             which agent has it, and under which id
-``prompt``            the user's prompt, as sent
-``update``            one ``session/update``, as received
-``stop``              the prompt's answer: stop reason, usage
-``interrupted``       the turn ended without an answer: why
-``unsent``            the prompt did not reach the agent: why
-``permission``        what was asked before a tool ran; ``outcome`` is what was answered
-``terminal``          the output of a terminal that a tool call shows: its id dies with the client
-``config``            modes and options that a response brought
-``restored``          how the session was brought back: the report the client gets too
-``label``             title, tags, pin or note that somebody gave the session meanwhile
-``history``           what an agent that is asked for it remembers, after all that came before
-====================  =====================================================================================
+`AcpReducer` applies events, `Transcript` holds the messages, `draft.Draft` is the unfinished message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from snapshot_plugin.acp.messages import Pending
-from snapshot_plugin.acp.notes import is_note
+from snapshot_plugin.acp.compare import is_note
+from snapshot_plugin.acp.draft import Draft, Terminals, foreign_block, merged_call, plain, without_terminals
 from snapshot_plugin.acp.state import (
+    PROVIDER,
+    STATE_EVENTS,
     STATE_UPDATES,
     noted,
-    with_agent,
-    with_config,
+    noted_in,
     with_history,
     with_restored,
-    with_setup,
     with_usage,
 )
-from snapshot_plugin.acp.transcript import Transcript, foreign_block, plain, without_terminals
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.label import apply_label
-from snapshot_plugin.live.spool import Record
-from snapshot_plugin.model.content import Block, TextBlock
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.live.ports import Record
+from snapshot_plugin.model.content import Block, TextBlock, ToolCallBlock
+from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = [
-    "AcpReducer",
-    "RecordedEvent",
-    "answered_by_agent",
-    "answered_by_client",
-    "asked_by_agent",
-    "never_sent",
-    "prompted",
-    "reduce_events",
-    "reduce_spool",
-]
-
-Raw = dict[str, Any]
-
-_OF_A_TERMINAL = ("command", "args", "cwd", "output", "truncated", "exitStatus", "exitCode", "signal")
-"""What is kept of a terminal; its environment is not."""
-
-
-# Which message becomes which event: None if there is nothing to record -----------------------------------------
-
-
-class RecordedEvent(NamedTuple):
-    """An event for the record. A durable one must be on disk before the message it is of is passed on."""
-
-    event: dict[str, Any]
-    durable: bool = False
-
-
-def prompted(params: Raw, t: str) -> RecordedEvent:
-    """The user's prompt, before the agent gets it."""
-    return RecordedEvent({"prompt": params.get("prompt") or [], "t": t}, durable=True)
-
-
-def never_sent(why: str, t: str) -> RecordedEvent:
-    """The prompt that was recorded last did not reach the agent."""
-    return RecordedEvent({"unsent": why, "t": t}, durable=True)
-
-
-def asked_by_agent(asked: Pending) -> RecordedEvent | None:
-    """A request of the agent, before the client gets it: only what asks for permission is kept."""
-    if asked.method != "session/request_permission":
-        return None
-    return RecordedEvent({"permission": asked.params, "n": str(asked.id)}, durable=True)
-
-
-def answered_by_client(asked: Pending, answer: Raw) -> RecordedEvent | None:
-    """The client's answer to a request of the agent: what was permitted, what a terminal showed."""
-    result = answer.get("result")
-    if not isinstance(result, dict):
-        return None
-    if asked.method == "session/request_permission":
-        return RecordedEvent({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
-    if asked.method.startswith("terminal/"):
-        shown = {**{key: asked.params[key] for key in ("command", "args") if key in asked.params}, **result}
-        return RecordedEvent({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
-    return None
-
-
-def answered_by_agent(asked: Pending, answer: Raw, t: str) -> RecordedEvent | None:
-    """The agent's answer to a request about a session that is recorded: the end of a turn, a changed setting."""
-    result = answer.get("result")
-    if asked.method == "session/prompt":
-        stop = result if isinstance(result, dict) else {"error": answer.get("error")}
-        return RecordedEvent({"stop": stop, "t": t}, durable=True)
-    if not isinstance(result, dict):
-        return None
-    if asked.method == "session/set_mode":
-        return RecordedEvent({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
-    if asked.method == "session/set_model":
-        return RecordedEvent({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
-    return RecordedEvent({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
-
-
-# Events to snapshot ---------------------------------------------------------------------------------------
+__all__ = ["AcpReducer", "reduce_events", "reduce_spool"]
 
 
 class AcpReducer:
-    """A session as it is being recorded. Applying an event costs the event; `snapshot` costs the open message."""
+    """A session that is being recorded. `apply` is linear in the event, `snapshot` in the open message."""
 
     def __init__(self, base: SessionSnapshot) -> None:
-        acp = base.metadata.get("acp")
-        unfinished = acp.get("open") if isinstance(acp, dict) else None
+        unfinished = noted_in(base).get("open")
         self._base = base if unfinished is None else noted(base, "open", None)
         self._transcript = Transcript(base.messages)
         self._prompt: Message | None = None
         self._prompt_text = ""
         self._echoed: int | None = None
         self._asked: dict[str, str] = {}
+        self._turns = 0
+        """Turns not yet in the metrics of `_base`: evolving it at every prompt would be slow."""
         self.running = False
         """Whether a prompt waits for its answer."""
         self.is_long = False
@@ -144,25 +53,32 @@ class AcpReducer:
             self._reopen(unfinished)
 
     def apply(self, event: Mapping[str, Any]) -> None:
-        """Take one event in. A malformed event is kept verbatim or skipped; this never raises."""
+        """Apply one event. A malformed event is kept verbatim or skipped; this never raises."""
         for kind, value in event.items():
-            if kind == "update":  # the most frequent event, so only values stored whole are checked
+            if kind == "update":  # the most frequent event: its handler checks only what is stored whole
                 self._on_update(value)
+            elif value is not None and kind in STATE_EVENTS:
+                if isinstance(value, dict):
+                    self._base = STATE_EVENTS[kind](self._base, plain(value))
             elif value is not None and (handler := getattr(self, f"_on_{kind}", None)):
                 handler(plain(value), event)
 
     def snapshot(self, now: datetime) -> SessionSnapshot:
-        """The session as it is now."""
+        """Return the session as it is now."""
         self.is_long = False
         messages = self._transcript.messages()
+        if self._turns:
+            metrics = self._base.metrics
+            self._base = self._base.evolve(metrics=metrics.evolve(turns=metrics.turns + self._turns))
+            self._turns = 0
         snapshot = self._base.evolve(messages=messages, updated_at=now)
         unfinished = self._unfinished()
         return noted(snapshot, "open", {"messages": len(messages), **unfinished}) if unfinished else snapshot
 
-    # A turn that is under way when a snapshot is taken ----------------------------------------------------
+    # A turn that is running when a snapshot is taken ------------------------------------------------------
 
     def _unfinished(self) -> dict[str, Any]:
-        """The state that resumed recording needs and that is not in the messages."""
+        """Return the state that resumed recording needs and that is not in the messages."""
         draft = self._transcript.drafting
         state: dict[str, Any] = {}
         if self.running:
@@ -171,7 +87,7 @@ class AcpReducer:
             state["asked"] = dict(self._asked)
         if draft:
             state["draft"] = {"messageId": plain(draft.message_id)}
-        if terminals := self._transcript.unshown_terminals():
+        if terminals := self._transcript.terminals.unshown():
             state["terminals"] = terminals
         return state
 
@@ -189,15 +105,7 @@ class AcpReducer:
     def _expect_echo(self, prompt: Message) -> None:
         self._prompt, self._prompt_text = prompt, prompt.text
 
-    def _on_label(self, value: Any, _event: Mapping[str, Any]) -> None:
-        with suppress(InvalidInput):  # checked where it came in; one that got here otherwise means nothing
-            self._base = apply_label(self._base, value if isinstance(value, dict) else {})
-
     # What the client sends --------------------------------------------------------------------------------
-
-    def _on_new(self, value: Any, _event: Mapping[str, Any]) -> None:
-        if isinstance(value, dict):
-            self._base = with_setup(self._base, value)
 
     def _on_prompt(self, value: Any, event: Mapping[str, Any]) -> None:
         blocks = tuple(foreign_block(block) for block in (value if isinstance(value, list) else [value]))
@@ -205,18 +113,9 @@ class AcpReducer:
         self._transcript.add(prompt)
         self._expect_echo(prompt)
         self._echoed, self.running = 0, True
-        metrics = self._base.metrics
-        self._base = self._base.evolve(metrics=metrics.evolve(turns=metrics.turns + 1))
+        self._turns += 1
 
     # What the agent sends ---------------------------------------------------------------------------------
-
-    def _on_agent(self, value: Any, _event: Mapping[str, Any]) -> None:
-        if isinstance(value, dict):
-            self._base = with_agent(self._base, value)
-
-    def _on_config(self, value: Any, _event: Mapping[str, Any]) -> None:
-        if isinstance(value, dict):
-            self._base = with_config(self._base, value)
 
     def _on_restored(self, value: Any, _event: Mapping[str, Any]) -> None:
         if isinstance(value, dict):
@@ -233,11 +132,11 @@ class AcpReducer:
             self._agent_chunk("text", update)
         elif kind == "agent_thought_chunk":
             self._agent_chunk("thought", update)
-        elif isinstance(update, dict) and kind != "notice":  # notices are for the moment and not to be replayed
+        elif isinstance(update, dict) and kind != "notice":  # notices are transient and must not be replayed
             self._other_update(kind, plain(update))
 
     def _agent_chunk(self, kind: str, update: dict[str, Any]) -> None:
-        """A message is stored whole, so a very long one is recorded in parts, each a message of its own."""
+        """Add a chunk. A very long message is split into several, because each message is stored whole."""
         draft = self._transcript.draft("assistant")
         if draft.is_long:
             self._transcript.finish()
@@ -260,7 +159,7 @@ class AcpReducer:
             self._transcript.draft("assistant").keep(update)
 
     def _user_chunk(self, update: dict[str, Any]) -> None:
-        """The user's words from the agent: an echo of the prompt, which we have, or a conversation we never saw."""
+        """Handle user text from the agent: an echo of the recorded prompt, or a replay of an unrecorded session."""
         block = foreign_block(update.get("content"))
         if isinstance(block, TextBlock) and is_note(block.text):
             return
@@ -285,7 +184,8 @@ class AcpReducer:
 
     def _on_stop(self, value: Any, event: Mapping[str, Any]) -> None:
         answer = value if isinstance(value, dict) else {}
-        self._base = with_usage(self._base, answer.get("usage"))
+        if "usage" in answer:
+            self._base = with_usage(self._base, answer["usage"])
         self._end({key: answer[key] for key in ("stopReason", "error", "usage") if key in answer}, event)
 
     def _on_interrupted(self, value: Any, event: Mapping[str, Any]) -> None:
@@ -304,7 +204,7 @@ class AcpReducer:
         self.running, self._prompt, self._echoed = False, None, None
         self._asked.clear()
 
-    # What both say about a tool ---------------------------------------------------------------------------
+    # What both send about a tool --------------------------------------------------------------------------
 
     def _on_permission(self, value: Any, event: Mapping[str, Any]) -> None:
         call = value.get("toolCall") if isinstance(value, dict) else None
@@ -323,7 +223,7 @@ class AcpReducer:
     def _on_terminal(self, value: Any, _event: Mapping[str, Any]) -> None:
         terminal_id = value.get("terminalId") if isinstance(value, dict) else None
         if isinstance(terminal_id, str):
-            self._transcript.terminal(terminal_id, {key: value[key] for key in _OF_A_TERMINAL if key in value})
+            self._transcript.terminal(terminal_id, value)
 
 
 def _moment(value: Any) -> datetime | None:
@@ -333,8 +233,109 @@ def _moment(value: Any) -> datetime | None:
         return None
 
 
+class Transcript:
+    """Messages in order. A tool call in any message may change until the session ends."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._finished: list[Message] = []
+        self._draft: Draft | None = None
+        self._places: dict[str, tuple[int, int]] = {}
+        self.terminals = Terminals()
+        for message in messages:
+            self.add(message)
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return all messages so far, including the unfinished one."""
+        return (*self._finished, self._draft.message()) if self._draft else tuple(self._finished)
+
+    def add(self, message: Message) -> None:
+        """Finish the unfinished message, then append a complete one."""
+        self.finish()
+        self._finished.append(message)
+        for at, block in enumerate(message.content):
+            if isinstance(block, ToolCallBlock):
+                self._places[block.tool_call_id] = (len(self._finished) - 1, at)
+                self.terminals.reload(block)
+
+    def finish(self, **fields: Any) -> None:
+        """Finish the unfinished message, with *fields* that are known only at its end."""
+        draft, self._draft = self._draft, None
+        if draft:
+            self.add(draft.message(**fields))
+
+    def draft(self, role: Role) -> Draft:
+        """Return the unfinished message of *role*; one of another role is finished first."""
+        if self._draft is None or self._draft.role != role:
+            self.finish()
+            self._draft = Draft(role)
+        return self._draft
+
+    @property
+    def drafting(self) -> Draft | None:
+        """The unfinished message, or None."""
+        return self._draft
+
+    def reopen(self, message_id: Any) -> None:
+        """Make the last message the unfinished one again."""
+        last = self._finished.pop()
+        self._places = {call: at for call, at in self._places.items() if at[0] < len(self._finished)}
+        self._draft = Draft.reopened(last, message_id)
+
+    # Tool calls -------------------------------------------------------------------------------------------
+
+    def begin_call(self, update: dict[str, Any]) -> None:
+        """Start a tool call. Agents reuse ids in later turns, so only calls in the unfinished message match."""
+        draft = self.draft("assistant")
+        call_id = update["toolCallId"]
+        call = draft.call(call_id) or ToolCallBlock(tool_call_id=call_id)
+        draft.put(self.terminals.shown_in(merged_call(call, update)))
+
+    def update_call(self, update: dict[str, Any]) -> None:
+        """Update a tool call in any message; an unknown call is started."""
+        call = self._call(update["toolCallId"])
+        if call is None:
+            self.begin_call(update)
+        else:
+            self._replace(merged_call(call, update))
+
+    def mark_permission(self, call_id: str, note: dict[str, Any]) -> None:
+        """Store a permission request or its outcome on the tool call."""
+        if call := self._call(call_id):
+            before = (call.model_extra or {}).get("permission") or {}
+            self._replace(call.evolve(permission={**before, **note}))
+
+    def terminal(self, terminal_id: str, seen: Mapping[str, Any]) -> None:
+        """Store terminal data on every call that shows the terminal, now or later."""
+        for call_id in self.terminals.learn(terminal_id, seen):
+            if call := self._call(call_id):
+                self._replace(call)
+
+    def terminal_of(self, call_id: str, terminal_id: str, seen: dict[str, Any]) -> None:
+        """Store the data of a terminal of the agent that an update of the call reported."""
+        if call := self._call(call_id):
+            self._replace(self.terminals.told_by(call, terminal_id, seen))
+
+    def _call(self, call_id: str) -> ToolCallBlock | None:
+        if self._draft and (call := self._draft.call(call_id)):
+            return call
+        if call_id not in self._places:
+            return None
+        message, at = self._places[call_id]
+        block = self._finished[message].content[at]
+        return block if isinstance(block, ToolCallBlock) else None
+
+    def _replace(self, call: ToolCallBlock) -> None:
+        if self._draft and self._draft.call(call.tool_call_id):
+            self._draft.put(self.terminals.shown_in(call))
+            return
+        message, at = self._places[call.tool_call_id]
+        blocks = self._finished[message].content
+        changed = (*blocks[:at], self.terminals.shown_in(call), *blocks[at + 1 :])
+        self._finished[message] = self._finished[message].evolve(content=changed)
+
+
 def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], now: datetime) -> SessionSnapshot:
-    """The snapshot after *events*; what recovery makes of a spool."""
+    """Return the snapshot after *events*. Recovery uses it for a spool."""
     recording = AcpReducer(base)
     for event in events:
         recording.apply(event)
@@ -342,7 +343,7 @@ def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], no
 
 
 def reduce_spool(snapshot: SessionSnapshot, records: Sequence[Record]) -> SessionSnapshot:
-    """The snapshot after the records of a killed process, for recovery. A turn without its answer was cut off."""
+    """Return the snapshot after the spool of a killed process. An unanswered turn is marked as interrupted."""
     events = [record.data for record in records]
     cut = {"interrupted": "the recorder was killed"}
-    return reduce_events(snapshot.evolve(provider_type="acp"), [*events, cut], snapshot.updated_at)
+    return reduce_events(snapshot.evolve(provider_type=PROVIDER), [*events, cut], snapshot.updated_at)

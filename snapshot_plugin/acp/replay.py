@@ -1,4 +1,4 @@
-"""From the record back to the client: the updates that show a session again, as `session/load` must send them."""
+"""Snapshot to updates: what ``session/load`` replays to the client. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from snapshot_plugin.acp.state import settled_tools
+from snapshot_plugin.acp.state import noted_in, settled_tools
 from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
@@ -18,17 +18,17 @@ _NEEDS = {"compaction_update": "compaction", "compaction_summary_chunk": "compac
 _NOTHING = ({"type": "text", "text": ""}, {"type": "thought"})
 _SHORT = 200
 TOOL_BYTES = 1 << 20
-"""What is shown again of each payload of a tool, unless a host says otherwise."""
+"""Default limit in bytes for each replayed payload of a tool."""
 
 
 def replay(
     snapshot: SessionSnapshot, client: Mapping[str, Any], *, tool_bytes: int = TOOL_BYTES, is_running: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Every update of the conversation in order, then the last plan, commands, title and usage.
+    """Yield every update of the conversation in order, then the last plan, commands, title and usage.
 
-    Tool calls that were open are shown as failed with a note, unless the turn *is_running*; dead terminals as the
-    text they showed. Of each payload of a tool (content, input, output) *tool_bytes* are shown, and it says so if
-    more is in the record. What the present *client* lacks the capability for is left out.
+    Open tool calls are shown as failed with a note, unless the turn *is_running*. Terminals are replaced by the
+    text they showed. Each payload of a tool (content, input, output) is truncated to *tool_bytes*, with a marker
+    that the record has more. Updates that need a capability the *client* lacks are left out.
     """
     mended = snapshot if is_running else repair(snapshot.evolve(messages=settled_tools(snapshot.messages)))[0]
     for number, message in enumerate(mended.messages, 1):
@@ -38,7 +38,7 @@ def replay(
             elif _is_update(raw := thaw(block.raw())):
                 yield from _kept(raw["update"], client)
             elif raw not in _NOTHING:
-                # without an id, two messages of one speaker would run into each other
+                # without an id, a client would join two messages of one role
                 yield {**_chunk(message, block, raw), "messageId": message.id or f"asnap-{number}"}
     yield from _state(mended)
 
@@ -56,7 +56,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _content(raw: Any) -> dict[str, Any]:
-    """A content block as the client saw it; what was no block at all is shown as the JSON it is."""
+    """Return a content block as the client saw it; content that is not a block is shown as JSON text."""
     raw = thaw(raw)
     inner = (
         raw["content"] if isinstance(raw, dict) and raw.get("type") == "acp_content" and "content" in raw else raw
@@ -96,7 +96,7 @@ def _tool_call(block: ToolCallBlock, tool_bytes: int) -> dict[str, Any]:
 
 
 def _inline(item: Any, terminals: Mapping[str, Any]) -> Any:
-    """Replace a terminal by its text: its id is invalid after the client that made it is gone."""
+    """Replace a terminal by its text: its id is invalid once the client that created it has exited."""
     if not isinstance(item, dict) or item.get("type") != "terminal":
         return item
     known = terminals.get(str(item.get("terminalId"))) or {}
@@ -106,7 +106,7 @@ def _inline(item: Any, terminals: Mapping[str, Any]) -> Any:
 
 
 def _unshown(items: list[Any], terminals: Mapping[str, Any]) -> Iterator[Any]:
-    """The output of terminals that the agent only told of in ``_meta``."""
+    """Yield the output of terminals that the agent reported only in ``_meta``."""
     shown = {str(item.get("terminalId")) for item in items if isinstance(item, dict)}
     for name, seen in terminals.items():
         if (
@@ -119,7 +119,7 @@ def _unshown(items: list[Any], terminals: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Budget:
-    """Truncates the long strings of one payload. Short strings are kept: they are names and kinds."""
+    """Truncates the long strings of one payload. Short strings, such as names and kinds, are kept."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -141,12 +141,11 @@ class _Budget:
         return f"{kept}\n[… {len(text) - len(kept)} more characters are in the record]"
 
 
-# How the session is ---------------------------------------------------------------------------------------
+# State ----------------------------------------------------------------------------------------------------
 
 
 def _state(snapshot: SessionSnapshot) -> Iterator[dict[str, Any]]:
-    acp = snapshot.metadata.get("acp")
-    noted: dict[str, Any] = thaw(acp) if isinstance(acp, dict) else {}
+    noted: dict[str, Any] = thaw(noted_in(snapshot))
     if snapshot.plan:
         entries = [{"priority": "medium", "status": "pending", **thaw(entry.raw())} for entry in snapshot.plan]
         yield {"sessionUpdate": "plan", "entries": entries}

@@ -1,16 +1,16 @@
-"""Bringing a session back in an agent: natively where that works and is verified, as context where it does not.
+"""Restore a session in an agent: natively if that works and is verified, otherwise as context.
 
 =================  ===================================================  =========================================
 grade              when                                                 how
 =================  ===================================================  =========================================
-``native-load``    the agent loads it (or forks it), and its replay     its replay is compared and withheld; what
-                   has the conversation (`compare`)                     it lacks is told with the next prompt
-``native-resume``  it resumes it                                        there is nothing to compare
-``context``        neither; or the load is blank, foreign, failed, or   a new session; the next prompt carries the
-                   has lost more at its end than a note can tell        conversation, bounded
+``native-load``    the agent loads (or forks) it, and its replay has    its replay is compared and withheld; the
+                   the conversation (`compare`)                         next prompt tells what it lacks
+``native-resume``  the agent resumes it                                 there is no replay to compare
+``context``        neither; or the load is blank, foreign, failed, or   a new session; the next prompt has the
+                   lacks more at its end than fits into a note          conversation, truncated to a limit
 =================  ===================================================  =========================================
 
-Every rung that was tried is in the report. Nothing is ever re-run.
+The report lists every step of the ladder that was tried. No tool or prompt is run again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait, shown
-from snapshot_plugin.acp.compare import Verdict, compare
+from snapshot_plugin.acp.compare import Verdict, compare, is_withheld
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.notes import NOTE_LIMIT, fits, is_withheld, lost_note, transcript_note
-from snapshot_plugin.acp.state import STATE_UPDATES, settled_tools, turns, was_interrupted
+from snapshot_plugin.acp.messages import Message, as_object
+from snapshot_plugin.acp.notes import fits, lost_note, note_about
+from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools, setup_in, turns, was_interrupted
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Grade", "Restored", "Wish", "meets", "note_for_new_agent", "restore", "show", "show_state"]
+__all__ = ["Grade", "Restored", "Wish", "meets", "restore", "show", "show_state"]
 
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
@@ -39,21 +39,20 @@ _MEETS = {
     "history": ("native-load", "native-resume"),
     "context": ("native-load", "native-resume", "context"),
 }
-_QUIET_FOR, _LATE_AT_MOST = 0.25, 3.0
+_QUIET_FOR, _LOOK_EVERY = 1.0, 0.25
 _BUSY = re.compile(r"\b(active|in use|busy|locked|already open|another process)\b", re.IGNORECASE)
 _BUSY_PAUSE, _BUSY_TRIES = 0.5, 6
-_SETUP = ("cwd", "mcpServers", "additionalDirectories")
 
 
 class Wish(NamedTuple):
-    """How a session is to be brought back."""
+    """How to restore a session."""
 
     session_id: str
     setup: Message
     """``cwd``, ``mcpServers`` and ``additionalDirectories``, as the client sent them for this restore."""
     require: str = "context"
     fork_of: str | None = None
-    """The agent's id of the session to fork natively."""
+    """The agent's id of the session that the agent should fork."""
 
 
 class Restored(NamedTuple):
@@ -69,8 +68,13 @@ class Restored(NamedTuple):
     differences: tuple[str, ...] = ()
     news: str = ""
 
+    @property
+    def fell_back(self) -> str | None:
+        """Why the agent does not remember the session itself; None if it does."""
+        return "; ".join(self.tried) if self.grade == "context" else None
+
     def report(self) -> Message:
-        """What ``_meta`` and the log say about it."""
+        """Return the report for ``_meta`` and the record."""
         _, notices = repair(self.record.evolve(messages=settled_tools(self.record.messages)))
         return {
             "grade": self.grade,
@@ -81,26 +85,24 @@ class Restored(NamedTuple):
         }
 
     def answer(self) -> Message:
-        """The result of ``session/load`` and the like."""
+        """Return the result of ``session/load`` and the like."""
         result = {key: value for key, value in self.result.items() if key != "sessionId"}
-        meta = result.get("_meta")
-        kept = meta if isinstance(meta, dict) else {}
-        return {**result, "_meta": {**kept, "asnap": {"restored": self.report()}}}
+        return {**result, "_meta": {**as_object(result.get("_meta")), "asnap": {"restored": self.report()}}}
 
 
 def meets(grade: str, require: str) -> bool:
-    """Whether a grade is as faithful as *require* demands: ``exact``, ``history`` or ``context``."""
+    """Whether a grade satisfies *require*: ``exact``, ``history`` or ``context``."""
     return grade in _MEETS[require]
 
 
 def restore(core: Core, wish: Wish) -> Steps[Restored]:
-    """Walk the ladder for a session that is live here, re-apply its settings, and say how it went.
+    """Restore a session that is live here by the best step that works, and apply its settings again.
 
-    What the model must be told waits in ``core.notes``.
+    The note for the model is left in ``core.notes`` for the next prompt.
 
     Raises:
-        FidelityNotMet: no rung is good enough.
-        AgentRefused: not even a new session could be made, or the agent demands a login.
+        FidelityNotMet: no step meets the required grade.
+        AgentRefused: not even a new session could be created, or the agent requires a login.
     """
     session_id = wish.session_id
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
@@ -109,21 +111,16 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     with core.making_sessions():
         restored = yield from _climb(core, record, wish)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
-        # Only its state is taken: a greeting for a new session is not part of this one.
+        # Only state updates are kept: the agent's greeting for a new session does not belong to this one.
         yield from show_state(session_id, core.bind(session_id, restored.agent_session_id))
     restored = yield from _reapplied(restored)
     if restored.note:
         core.notes[session_id] = restored.note
     else:
         core.notes.pop(session_id, None)
-    core.setups[session_id] = {key: wish.setup[key] for key in _SETUP if key in wish.setup}
+    core.setups[session_id] = setup_in(wish.setup)
     yield RecordEvent(session_id, {"config": restored.result, "restored": restored.report()})
     return restored
-
-
-def note_for_new_agent(record: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> str | None:
-    """What an agent that knows nothing of the session is told with the next prompt; None if nothing was said."""
-    return transcript_note(record, limit=limit) if record.messages else None
 
 
 def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
@@ -141,7 +138,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
             f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
-    note = note_for_new_agent(record, limit=core.note_limit)
+    note = note_about(record, limit=core.note_limit)
     return Restored(
         record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
     )
@@ -165,11 +162,11 @@ def _demanded(restored: Restored, wish: Wish) -> Restored:
     return restored
 
 
-# The rungs ------------------------------------------------------------------------------------------------
+# The steps of the ladder ----------------------------------------------------------------------------------
 
 
 def _loaded(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
-    if core.capabilities.get("loadSession") is not True:
+    if not core.can("load"):
         tried.append("load: not advertised")
         return None
     if record.session_id in core.killed_by_load:
@@ -186,7 +183,7 @@ def _verified(
         result = yield from _attempt(core, "load", _load_when_free(core, record, agent_id, wish), tried)
         if result is None:
             return None
-        yield _until_quiet(core, held, lambda: compare(record, held).kind == "whole")
+        yield _until_quiet(core, record, held)
         verdict = compare(record, held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, core.note_limit, tried):
@@ -198,7 +195,7 @@ def _verified(
 
 def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
     """Whether the agent's memory is kept."""
-    if not verdict.is_native or not fits(verdict.end, limit=note_limit):
+    if not verdict.is_native or (verdict.end and not fits(verdict.end, limit=note_limit)):
         tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
         return False
     lacks = f", {len(verdict.missing)} message(s) are told" if verdict.missing else ""
@@ -207,7 +204,7 @@ def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
 
 
 def _attempt(core: Core, name: str, steps: Steps[Message], tried: list[str]) -> Steps[Message | None]:
-    """A rung that may fail; None if it did. An agent that died of it is up again on return."""
+    """Run *steps*; None if they failed. If the agent died, it is up again on return."""
     try:
         return (yield from steps)
     except AgentGone:
@@ -221,7 +218,7 @@ def _attempt(core: Core, name: str, steps: Steps[Message], tried: list[str]) -> 
 
 
 def _until_up(core: Core) -> Steps[None]:
-    """Wait, bounded, until a restarted agent is ready. Raises `AgentGone` if it is not."""
+    """Wait until a restarted agent is ready. Raises `AgentGone` after a timeout."""
     is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.patience)
     if not is_up or core.is_over:
         raise AgentGone("the agent ended and did not come back")
@@ -233,7 +230,7 @@ def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
 
 
 def _load_when_free(core: Core, record: SessionSnapshot, agent_id: str, wish: Wish) -> Steps[Message]:
-    """Load; an agent that says the session is in use (its last process may just be ending) is asked again."""
+    """Load the session. Retry if the agent says that it is in use: its last process may still be exiting."""
     for attempt in range(_BUSY_TRIES):
         try:
             result = yield from _asked("session/load", agent_id, wish)
@@ -249,18 +246,27 @@ def _load_when_free(core: Core, record: SessionSnapshot, agent_id: str, wish: Wi
     raise AssertionError  # the last attempt returns or raises
 
 
-def _until_quiet(core: Core, held: list[Message], enough: Any) -> Wait:
-    """Some agents replay after they answered: wait until all is there, or nothing has come for a moment."""
-    seen, since = -1, core.now()
+def _until_quiet(core: Core, record: SessionSnapshot, held: list[Message]) -> Wait:
+    """Wait until the replay is whole, or has not progressed for a while: some agents replay after their answer.
+
+    A comparison is slow for a long session, so it is not repeated for each update.
+    """
+    size, compared, lacking = -1, -1, -1
+    looked, since = -_LOOK_EVERY, core.now()
 
     def ready(now: float) -> bool:
-        nonlocal seen, since
-        if len(held) != seen:
-            seen, since = len(held), now
-            return bool(enough())
+        nonlocal size, compared, lacking, looked, since
+        is_growing, size = len(held) != size, len(held)
+        if size != compared and (not is_growing or now - looked >= _LOOK_EVERY):
+            compared, looked = size, now
+            verdict = compare(record, held)
+            if verdict.kind == "whole":
+                return True
+            if len(verdict.missing) != lacking:
+                lacking, since = len(verdict.missing), now
         return now - since > _QUIET_FOR
 
-    return Wait(ready, _LATE_AT_MOST)
+    return Wait(ready, core.patience)
 
 
 def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
@@ -288,12 +294,12 @@ def _cut_off(record: SessionSnapshot) -> tuple[Said, ...]:
 
 
 def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
-    """The agent's own fork, verified like a load where it can load."""
+    """Have the agent fork the session; verify it like a load if the agent can load."""
     result = yield from _attempt(core, "fork", _asked("session/fork", wish.fork_of or "", wish), tried)
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
-    if core.capabilities.get("loadSession") is True:
+    if core.can("load"):
         restored = yield from _verified(core, record, wish, agent_id, tried)
         if restored is None and core.can("delete"):
             with suppress(AgentRefused):
@@ -307,7 +313,7 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
 
 
 def _reapplied(restored: Restored) -> Steps[Restored]:
-    """Set mode, model and options as they were."""
+    """Set mode, model and options as recorded. Settings that the agent refuses are listed as differences."""
     result, differences = restored.result, []
     for method, params in missing_settings(restored.record, result):
         try:
@@ -321,17 +327,16 @@ def _reapplied(restored: Restored) -> Steps[Restored]:
 
 
 def missing_settings(record: SessionSnapshot, result: Message) -> Iterator[tuple[str, Message]]:
-    """The requests (method, params without session) after which the agent is set as the record says it was.
+    """Yield the requests (method, params without session) that set the agent as recorded.
 
     Args:
-        record: the session as it was.
-        result: what the agent answered when it brought the session back. What it does not offer is not asked for.
+        record: the recorded session.
+        result: the agent's answer to the restore. Settings that it does not offer are skipped.
     """
     modes, models, options = (result.get(name) for name in ("modes", "models", "configOptions"))
     if record.config.mode and isinstance(modes, dict) and modes.get("currentModeId") != record.config.mode:
         yield "session/set_mode", {"modeId": record.config.mode}
-    acp = record.metadata.get("acp")
-    wanted_model = (acp.get("models") or {}).get("currentModelId") if isinstance(acp, dict) else None
+    wanted_model = as_object(noted_in(record).get("models")).get("currentModelId")
     if wanted_model and isinstance(models, dict) and models.get("currentModelId") != wanted_model:
         yield "session/set_model", {"modelId": wanted_model}
     for option in options if isinstance(options, list) else ():
@@ -342,7 +347,7 @@ def missing_settings(record: SessionSnapshot, result: Message) -> Iterator[tuple
 
 
 def with_setting(result: Message, params: Message, answer: Message) -> Message:
-    """*result* as the agent would give it now that it has answered a request of `missing_settings`."""
+    """Return *result* updated with the agent's answer to a request of `missing_settings`."""
     if "modeId" in params:
         return {**result, "modes": {**result["modes"], "currentModeId": params["modeId"]}}
     if "modelId" in params:
@@ -351,7 +356,7 @@ def with_setting(result: Message, params: Message, answer: Message) -> Message:
     return {**result, "configOptions": options} if isinstance(options, list) else result
 
 
-# What the agent said meanwhile ----------------------------------------------------------------------------
+# Updates that were held back ------------------------------------------------------------------------------
 
 
 def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
@@ -363,6 +368,6 @@ def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
 
 
 def show_state(session_id: str, updates: Sequence[Message]) -> Steps[None]:
-    """Record and show those of the withheld updates that say how the session is, not what was said in it."""
+    """Record the withheld state updates, except plans, and pass them on to the client; messages are dropped."""
     kinds = STATE_UPDATES.keys() - {"plan"}
     yield from show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])

@@ -1,4 +1,4 @@
-"""For agents and clients written with the official SDK. Names are imported when they are first used."""
+"""Public names for agents and clients that use the official SDK. Each is imported on first use."""
 
 from __future__ import annotations
 

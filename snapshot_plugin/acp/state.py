@@ -1,4 +1,4 @@
-"""What a session is beside its words: setup, agent, plan, mode, options, commands, title, usage; its turns.
+"""The state of a session: setup, agent, plan, mode, options, commands, title, usage; and its turns.
 
 Pure functions from a snapshot and a piece of the protocol to the next snapshot. Malformed input changes nothing.
 """
@@ -9,11 +9,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from snapshot_plugin.acp.messages import as_object
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, PlanEntry, SessionSnapshot
 
 __all__ = [
     "HISTORY",
+    "PROVIDER",
+    "STATE_EVENTS",
     "STATE_UPDATES",
     "ContextWindow",
     "Turn",
@@ -22,42 +27,49 @@ __all__ = [
     "expected_grade",
     "last_restore",
     "noted",
+    "noted_in",
     "settled_tools",
+    "setup_in",
     "stored_setup",
     "told_messages",
     "turns",
     "was_cut_off",
     "was_interrupted",
-    "with_agent",
-    "with_config",
     "with_history",
     "with_restored",
-    "with_setup",
     "with_usage",
 ]
 
+PROVIDER = "acp"
+"""The provider type of sessions recorded over ACP."""
+
 HISTORY = "acp-history"
-"""The plugin section that holds what an agent itself remembers of the session."""
+"""The plugin section with the agent's own history of the session."""
 
 Raw = dict[str, Any]
 _TOKENS = {"total_tokens": "totalTokens", "input_tokens": "inputTokens", "output_tokens": "outputTokens"}
 
 
-def stored_setup(params: Mapping[str, Any]) -> Raw:
-    """What may be written down of the parameters of ``session/new``: of MCP servers the name and the type alone.
+def setup_in(params: Mapping[str, Any]) -> Raw:
+    """Return the setup in the parameters of ``session/new`` and the like. It has secrets: never store it."""
+    return {name: params[name] for name in ("cwd", "mcpServers", "additionalDirectories") if name in params}
 
-    Environment, headers, arguments and addresses hold secrets, and the client sends them anew with every load.
+
+def stored_setup(params: Mapping[str, Any]) -> Raw:
+    """Return the storable part of the parameters of ``session/new``: of MCP servers only name and type.
+
+    Environment, headers, arguments and addresses may hold secrets; the client sends them again with every load.
     """
     setup: Raw = {"cwd": params["cwd"]} if isinstance(params.get("cwd"), str) else {}
     if isinstance(directories := params.get("additionalDirectories"), list):
         setup["additionalDirectories"] = [path for path in directories if isinstance(path, str)]
     if isinstance(servers := params.get("mcpServers"), list):
-        setup["mcpServers"] = [_words(server, "name", "type") for server in servers if _is_named(server)]
+        setup["mcpServers"] = [_words(server, "name", "type") for server in servers if _words(server, "name")]
     return setup
 
 
-def with_setup(snapshot: SessionSnapshot, params: Raw) -> SessionSnapshot:
-    """The session was set up like this."""
+def _with_setup(snapshot: SessionSnapshot, params: Raw) -> SessionSnapshot:
+    """Apply the setup of the session."""
     setup = stored_setup(params)
     config = snapshot.config.evolve(
         cwd=setup.get("cwd", snapshot.config.cwd),
@@ -67,8 +79,8 @@ def with_setup(snapshot: SessionSnapshot, params: Raw) -> SessionSnapshot:
     return snapshot.evolve(config=config)
 
 
-def with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
-    """This agent has the session now, under this id."""
+def _with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
+    """Apply which agent has the session now, and under which id."""
     info = value.get("info")
     if isinstance(info, dict):
         command = info.get("command")
@@ -85,27 +97,26 @@ def with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
 
 
 def agent_names(snapshot: SessionSnapshot) -> tuple[str, ...]:
-    """Every id under which an agent has had this session, the present one last."""
-    names = _acp(snapshot).get("names")
+    """Return every id under which an agent has had this session, the current one last."""
+    names = noted_in(snapshot).get("names")
     known = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     now = snapshot.agent_session_id
     return (*(name for name in known if name != now), now) if now is not None else tuple(known)
 
 
 def told_messages(snapshot: SessionSnapshot) -> int:
-    """How many messages a restoration note told the agent, since it began the session anew."""
-    told = _acp(snapshot).get("told")
-    return told if isinstance(told, int) and not isinstance(told, bool) and told >= 0 else 0
+    """Return how many messages a restoration note told the agent when its session was last created anew."""
+    return _count(noted_in(snapshot).get("told")) or 0
 
 
 def with_restored(snapshot: SessionSnapshot, report: Raw, messages: int) -> SessionSnapshot:
-    """The session was brought back like this, with *messages* messages. A note replaces what was told before."""
+    """Apply the report of a restore. With grade ``context``, *messages* is the new count for `told_messages`."""
     snapshot = noted(snapshot, "restored", report)
     return noted(snapshot, "told", messages) if report.get("grade") == "context" else snapshot
 
 
-def with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
-    """A response that brought modes, options, or both."""
+def _with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
+    """Apply the modes, models and options of a response."""
     if isinstance(modes := value.get("modes"), dict):
         snapshot = _with_mode(snapshot, modes)
     if isinstance(models := value.get("models"), dict):
@@ -114,22 +125,22 @@ def with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
 
 
 def with_usage(snapshot: SessionSnapshot, usage: Any) -> SessionSnapshot:
-    """One turn's tokens, added to the session's."""
-    used = {ours: _count(usage.get(wire)) for ours, wire in _TOKENS.items()} if isinstance(usage, dict) else {}
+    """Add one turn's tokens to the session's."""
+    used = {ours: _count(as_object(usage).get(wire)) for ours, wire in _TOKENS.items()}
     metrics = snapshot.metrics
     sums = {name: getattr(metrics, name) + count for name, count in used.items() if count is not None}
     return snapshot.evolve(metrics=metrics.evolve(**sums)) if sums else snapshot
 
 
 def with_history(snapshot: SessionSnapshot, value: Raw, messages: int) -> SessionSnapshot:
-    """What the agent itself remembers now; it covers the first *messages* messages of the record."""
+    """Store the agent's own history, which covers the first *messages* messages of the record."""
     kept = {"value": value, "messages": messages, "agent": snapshot.agent.name if snapshot.agent else None}
     return snapshot.evolve(plugins={**snapshot.plugins, HISTORY: kept})
 
 
 def noted(snapshot: SessionSnapshot, name: str, value: Any) -> SessionSnapshot:
-    """A value under a name in our section of the metadata; None takes it out."""
-    acp = {key: kept for key, kept in _acp(snapshot).items() if key != name}
+    """Set a value in our section of the metadata; None removes it."""
+    acp = {key: kept for key, kept in noted_in(snapshot).items() if key != name}
     if value is not None:
         acp[name] = value
     rest = {key: kept for key, kept in snapshot.metadata.items() if key != "acp"}
@@ -157,20 +168,24 @@ def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 
 def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
-    known = {key: modes[key] for key in ("currentModeId", "availableModes") if modes.get(key) is not None}
-    before = _acp(snapshot).get("modes")
-    snapshot = noted(snapshot, "modes", {**(before if isinstance(before, dict) else {}), **known})
-    mode = modes.get("currentModeId")
-    return snapshot.evolve(config=snapshot.config.evolve(mode=mode)) if isinstance(mode, str) else snapshot
+    snapshot, mode = _chosen(snapshot, "modes", modes, "currentModeId", "availableModes")
+    return snapshot if mode is None else snapshot.evolve(config=snapshot.config.evolve(mode=mode))
 
 
 def _with_model(snapshot: SessionSnapshot, models: Raw) -> SessionSnapshot:
-    """The model by the unstable method that many agents still have."""
-    known = {key: models[key] for key in ("currentModelId", "availableModels") if models.get(key) is not None}
-    before = _acp(snapshot).get("models")
-    snapshot = noted(snapshot, "models", {**(before if isinstance(before, dict) else {}), **known})
-    model = models.get("currentModelId")
-    return snapshot.evolve(config=snapshot.config.evolve(model=model)) if isinstance(model, str) else snapshot
+    """Apply the model from the unstable ``models`` field that many agents still use."""
+    snapshot, model = _chosen(snapshot, "models", models, "currentModelId", "availableModels")
+    return snapshot if model is None else snapshot.evolve(config=snapshot.config.evolve(model=model))
+
+
+def _chosen(
+    snapshot: SessionSnapshot, name: str, given: Raw, current: str, available: str
+) -> tuple[SessionSnapshot, str | None]:
+    """Store the available and the current choice. Also returns the current one; None if *given* has none."""
+    known = {key: given[key] for key in (current, available) if given.get(key) is not None}
+    before = as_object(noted_in(snapshot).get(name))
+    choice = given.get(current)
+    return noted(snapshot, name, {**before, **known}), choice if isinstance(choice, str) else None
 
 
 def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
@@ -186,11 +201,11 @@ def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 
 def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
-    before = _acp(snapshot).get("title")
+    before = noted_in(snapshot).get("title")
     title = update.get("title", before)
     if title is not None and not isinstance(title, str):
         return snapshot
-    is_ours = snapshot.title not in (None, before)  # renamed by a person: that name takes precedence
+    is_ours = snapshot.title not in (None, before)  # renamed by a user: that title takes precedence
     noticed = noted(snapshot, "title", title)
     return noticed if is_ours else noticed.evolve(title=title)
 
@@ -199,13 +214,28 @@ def _with_context(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     used, size = _count(update.get("used")), _count(update.get("size"))
     if used is not None and size is not None:
         snapshot = noted(snapshot, "context", {"used": used, "size": size})
-    cost = _dict(update.get("cost"))
+    cost = as_object(update.get("cost"))
     amount = cost.get("amount")
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not _is_a_price(amount):
         return snapshot
     currency = _words(cost, "currency").get("currency")
     return snapshot.evolve(metrics=snapshot.metrics.evolve(cost=float(amount), currency=currency))
 
+
+def _with_label(snapshot: SessionSnapshot, label: Raw) -> SessionSnapshot:
+    try:
+        return apply_label(snapshot, label)
+    except InvalidInput:  # labels are validated on input; an invalid one in the spool is ignored
+        return snapshot
+
+
+STATE_EVENTS: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] = {
+    "new": _with_setup,
+    "agent": _with_agent,
+    "config": _with_config,
+    "label": _with_label,
+}
+"""Events that change the state of the session; see `events`."""
 
 STATE_UPDATES: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] = {
     "plan": _with_plan,
@@ -215,58 +245,50 @@ STATE_UPDATES: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] =
     "session_info_update": _with_info,
     "usage_update": _with_context,
 }
-"""Updates that say how the session is, not what was said in it: the last one counts."""
+"""Updates that change the state of the session, not its messages: the last one wins."""
 
 
-def _acp(kept: SessionSnapshot | Message) -> Raw:
-    return _dict(kept.metadata.get("acp"))
-
-
-def _dict(value: Any) -> Raw:
-    return value if isinstance(value, dict) else {}
+def noted_in(kept: SessionSnapshot | Message) -> Raw:
+    """Return our section of the metadata of a session or a message."""
+    return as_object(kept.metadata.get("acp"))
 
 
 def _words(value: Any, *names: str) -> Raw:
-    """Those of the named fields that are there and are strings."""
-    return (
-        {name: value[name] for name in names if isinstance(value.get(name), str)} if isinstance(value, dict) else {}
-    )
+    """Return those of the named fields that are present and are strings."""
+    given = as_object(value)
+    return {name: given[name] for name in names if isinstance(given.get(name), str)}
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+    return value if type(value) is int and 0 <= value < 1 << 63 else None
 
 
 def _is_a_price(amount: float) -> bool:
-    return abs(amount) < 1e300 and math.isfinite(amount)  # noqa: PLR2004 — what a float surely holds
-
-
-def _is_named(server: Any) -> bool:
-    return bool(_words(server, "name"))
+    return abs(amount) < 1e300 and math.isfinite(amount)  # noqa: PLR2004 — fits a float
 
 
 class ContextWindow(NamedTuple):
-    """Tokens in the model's context, and how many it holds, as the agent last said."""
+    """Tokens used in the model's context, and its size, as the agent last reported."""
 
     used: int
     size: int
 
 
 def context_window(snapshot: SessionSnapshot) -> ContextWindow | None:
-    """How full the context was at the end."""
-    context = _noted(snapshot, "context")
+    """Return how full the context was at the end; None if the agent never reported it."""
+    context = as_object(noted_in(snapshot).get("context"))
     used, size = context.get("used"), context.get("size")
     return ContextWindow(used, size) if isinstance(used, int) and isinstance(size, int) else None
 
 
 def last_restore(snapshot: SessionSnapshot) -> Mapping[str, Any] | None:
-    """The report of the last time the session was brought back: grade, messages, tried, notices, differences."""
-    return _noted(snapshot, "restored") or None
+    """Return the report of the last restore: grade, messages, tried, notices, differences."""
+    return as_object(noted_in(snapshot).get("restored")) or None
 
 
 def expected_grade(snapshot: SessionSnapshot) -> str | None:
-    """The grade with which the recorded agent can bring the session back at best; None if it never said."""
-    can = _noted(snapshot, "capabilities")
+    """Return the best grade with which the recorded agent can restore the session; None if unknown."""
+    can = as_object(noted_in(snapshot).get("capabilities"))
     if not can or not snapshot.agent_session_id:
         return None
     if can.get("load") is True:
@@ -274,36 +296,30 @@ def expected_grade(snapshot: SessionSnapshot) -> str | None:
     return "native-resume" if can.get("resume") is True else "context"
 
 
-def _noted(snapshot: SessionSnapshot, name: str) -> Mapping[str, Any]:
-    acp = snapshot.metadata.get("acp")
-    value = acp.get(name) if isinstance(acp, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
 _WELL = ("end_turn", "max_tokens", "max_turn_requests")
 
 
 class Turn(NamedTuple):
-    """A prompt and the messages up to the next one. What came before the first prompt is a turn without one."""
+    """A prompt and the messages up to the next one. Messages before the first prompt are a turn without one."""
 
     messages: tuple[Message, ...]
 
     @property
     def settled(self) -> bool:
-        """Whether it was answered to its end: the agent can be expected to remember it."""
+        """Whether the answer is complete, so that the agent is expected to remember it."""
         answers = [message for message in self.messages if message.role == "assistant"]
         has_prompt = self.messages[0].role == "user"
         return has_prompt and bool(answers) and not any(was_cut_off(answer) for answer in answers)
 
     @property
     def refused(self) -> bool:
-        """Whether the model does not have it: the agent refused it, or it never reached the agent."""
-        ends = [_acp(message) for message in self.messages]
+        """Whether the model lacks it because the agent refused it, or it never reached the agent."""
+        ends = [noted_in(message) for message in self.messages]
         return any(end.get("stopReason") == "refusal" or "unsent" in end for end in ends)
 
 
 def turns(messages: Sequence[Message]) -> Iterator[Turn]:
-    """The record, turn by turn."""
+    """Split *messages* into turns."""
     start = 0
     for at, message in enumerate(messages):
         if message.role == "user" and at > start:
@@ -314,7 +330,7 @@ def turns(messages: Sequence[Message]) -> Iterator[Turn]:
 
 
 def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """*messages* with the tool calls of finished turns finished: some agents never say that a tool is done."""
+    """Mark tool calls with output in completed turns as completed: some agents never report the end of a tool."""
     return tuple(
         _with_settled_tools(message) if turn.settled else message
         for turn in turns(messages)
@@ -337,13 +353,13 @@ def _is_done(call: ToolCallBlock) -> bool:
 
 
 def was_cut_off(answer: Message) -> bool:
-    """Whether an answer ended before its time: a crash, an error, a refusal, or the user's wish."""
-    end = _acp(answer)
+    """Whether an answer is incomplete: a crash, an error, a refusal, or a cancellation ended it."""
+    end = noted_in(answer)
     if not end.keys().isdisjoint(("interrupted", "error", "unsent")):
         return True
     return "stopReason" in end and end["stopReason"] not in _WELL
 
 
 def was_interrupted(message: Message) -> bool:
-    """Whether a crash ended it: nobody told the agent's model."""
-    return "interrupted" in _acp(message)
+    """Whether a crash ended it, so that the agent's model may not know."""
+    return "interrupted" in noted_in(message)

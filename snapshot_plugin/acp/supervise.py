@@ -1,4 +1,4 @@
-"""When the agent's process ends: answer what waited for it, restart it, bring its sessions back. Without I/O."""
+"""When the agent's process ends: answer pending requests, restart it, restore its sessions. No I/O."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from snapshot_plugin.acp.actions import (
     Say,
     Steps,
     ToClient,
-    chunk,
     shown,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, failure
+from snapshot_plugin.acp.events import never_sent
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, as_object, chunk, failure, notification
 from snapshot_plugin.acp.methods import told
-from snapshot_plugin.acp.reducer import never_sent
 from snapshot_plugin.acp.restore import Wish, restore
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.repair import repair
@@ -46,12 +45,12 @@ class Supervision:
     def __init__(self, core: Core, *, restarts: bool) -> None:
         self._core, self.restarts = core, restarts
         self.stopped = ""
-        """Why the agent was stopped for good; set before it is killed, so that it is not started again."""
+        """Why the agent was stopped permanently; set before it is killed, so that it is not restarted."""
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
         core.bring = bring
 
     def agent_ended(self, how: str = "") -> Actions:
-        """The agent is gone. Requests that waited are answered at once; nothing is sent to the agent twice."""
+        """Handle the end of the agent. Pending requests are answered immediately; none is sent again."""
         core = self._core
         core.is_up = False
         core.lost |= core.open
@@ -61,7 +60,7 @@ class Supervision:
         waiting, actions = core.cut_connection()
         actions = [Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
-            if self.restarts:  # else the end of the connection is the answer
+            if self.restarts:  # otherwise the closed connection tells the client
                 actions.append(ToClient(_interrupted(pending, fate)))
             if pending.method == "session/prompt" and pending.session_id in core.open:
                 actions += _cut_off(pending.session_id or "", core)
@@ -71,7 +70,7 @@ class Supervision:
         return [*actions, GiveUp(fate)] if self.restarts else actions
 
     def unsent(self, message: Message) -> Actions:
-        """Answer a request that could not be written to the agent. The model is not told of such a prompt."""
+        """Answer a request that could not be written to the agent. Notes to the model omit an unsent prompt."""
         pending = self._core.unanswered(message.get("id")) if "method" in message else None
         if pending is None:
             return []
@@ -83,7 +82,7 @@ class Supervision:
         return [*self._core.recorded(pending.session_id, entry), answer]
 
     def agent_started(self) -> Actions:
-        """A new process of the agent runs: bring it to where the old one was."""
+        """Initialize the restarted agent, log in, and restore its sessions."""
         return self._core.start(Job(self._revived()))
 
     def _fate(self) -> tuple[str, bool]:
@@ -93,7 +92,7 @@ class Supervision:
         now = core.now()
         self._deaths.append(now)
         if len(self._deaths) < _DEATHS or now - self._deaths[0] >= _WITHIN:
-            return "the agent ended; it is being restarted and the session comes back", True
+            return "the agent ended; it is being restarted and the session will be restored", True
         command = " ".join(core.agent.command)
         hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
@@ -119,7 +118,7 @@ class Supervision:
 
 
 def _logged_in(core: Core) -> Steps[None]:
-    """Repeat the client's own login. If it is refused, the client hears of that at its next request."""
+    """Repeat the client's login. If the agent refuses it, the client gets that error with its next request."""
     if core.login is None:
         return
     try:
@@ -131,7 +130,10 @@ def _logged_in(core: Core) -> Steps[None]:
 
 
 def bring(core: Core, session_id: str) -> Steps[None]:
-    """Bring a session back in a restarted agent. If that fails, it is tried again at the next request about it."""
+    """Restore a session in a restarted agent. A failed restore is retried at the next request about the session.
+
+    A client whose capabilities have ``_meta.asnap.restored`` gets the report as ``_asnap/restored``.
+    """
     try:
         restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
     except Exception as error:
@@ -141,10 +143,12 @@ def bring(core: Core, session_id: str) -> Steps[None]:
     yield from told(restored)
     if restored.news:
         yield shown(session_id, chunk(restored.news))
+    if as_object(as_object(core.client_capabilities.get("_meta")).get("asnap")).get("restored"):
+        yield ToClient(notification("_asnap/restored", {"sessionId": session_id, **restored.report()}))
 
 
 def _cut_off(session_id: str, core: Core) -> Actions:
-    """The turn is over: running tools are shown as failed, and the record says that it was interrupted."""
+    """End the turn: show running tools as failed, and record that the turn was interrupted."""
     return [
         *(shown(session_id, update) for update in _closed_tools(core.view(session_id))),
         RecordEvent(session_id, {"interrupted": "the agent died", "t": core.stamp()}, durable=True),

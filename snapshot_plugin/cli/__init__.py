@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("Share", "Read a bundle, or another tool's session file."),
     "secrets": ("Share", "Find secrets in sessions, and take them out."),
     "snapshot": ("Operate", "Save every live session now, before a deploy."),
-    "recover": ("Operate", "Turn what killed processes left behind into snapshots."),
+    "recover": ("Operate", "Save the records of killed processes as snapshots."),
     "archive": ("Operate", "Copy sessions to a bucket, and bring them back on another machine."),
     "check": ("Operate", "Verify the store down to every byte."),
     "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
@@ -65,14 +65,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def load(name: str) -> click.Command:
-    """The command, imported now."""
+    """Import a command and return it."""
     module = f"{name}_" if keyword.iskeyword(name) else name
     found: click.Command = import_module(f"snapshot_plugin.cli.commands.{module}").command
     return found
 
 
 def every_command() -> dict[str, click.Command]:
-    """All commands by their full names; those of a group as ``keys add``. Imports everything."""
+    """Return all commands by full name; those of a group as ``keys add``. Imports everything."""
     found: dict[str, click.Command] = {}
     for name in COMMANDS:
         command = load(name)
@@ -115,13 +115,13 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run a command and exit with its status. Whatever goes wrong is told on stderr, in the form asked for."""
+    """Run a command and exit with its status. Errors go to stderr, as text or as JSON."""
     words = sys.argv[1:] if arguments is None else arguments
     _open_closed_streams()
     try:
         status = _run(words)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has enough
+    except BrokenPipeError:  # the reader has gone away
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
     sys.exit(status)
@@ -162,6 +162,6 @@ def _tell(out: Output, error: Exception) -> int:
 def _output(words: list[str]) -> Output:
     from snapshot_plugin.cli.output import Output
 
-    # The command line may be what is wrong, so what it asked for is looked up, not parsed.
+    # The command line may be the error, so it is searched, not parsed.
     ours = words[: words.index("--")] if "--" in words else words
     return Output("json" if {"--json", "--jsonl"} & set(ours) else "text")

@@ -1,4 +1,4 @@
-"""What ``show`` and ``resume`` say about a session beside its conversation, a line for each fact."""
+"""The facts that ``show`` and ``resume`` print about a session, one per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = 10
 
 
 def fact_lines(row: SessionRow, known: About, now: datetime) -> Iterator[str]:
-    """The facts, one a line, those that are there."""
+    """Yield the known facts, one per line."""
     for name, value in _facts(row, known, now):
         if value:
             yield f"{pad(name, _NAME)}{value}"
@@ -78,7 +78,7 @@ def _restore_facts(known: About) -> Iterator[tuple[str, str]]:
 
 
 def context_line(known: About) -> str:
-    """How much the model has to read."""
+    """Say how much text the model has to read."""
     about_ = "about " if known.context_is_estimate else ""
     of = f" of {count(known.context_size)}" if known.context_size else ""
     return f"{about_}{count(known.context_tokens)}{of} tokens"

@@ -1,4 +1,4 @@
-"""One invocation: what the user asked for in general (which store, which form, may I ask?), and how to get it."""
+"""One invocation of a command: the common options, and the store, settings and key they lead to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Call"]
 
 @dataclass
 class Call:
-    """What every command is given."""
+    """The context that every command gets."""
 
     out: Output
     place: str | None = None
@@ -42,11 +42,11 @@ class Call:
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> Call:
-        """Take the common options out of what click parsed; what is left is the command's own."""
+        """Take the common options out of *options*; the rest are the command's own."""
         as_json, as_jsonl = options.pop("as_json"), options.pop("as_jsonl")
         form: Form = "jsonl" if as_jsonl else "json" if as_json else "text"
         place = options.pop("store")
-        if place == "":  # a variable of a script that is not set: not a wish for the default store
+        if place == "":  # probably an unset variable in a script: do not use the default store
             raise click.BadParameter("it is empty", param_hint="--store")
         out = Output(
             form,
@@ -65,14 +65,14 @@ class Call:
 
     @cached_property
     def config(self) -> SnapshotConfig:
-        """Settings from everywhere; ``--store`` beats the rest."""
+        """The settings from all layers; ``--store`` has precedence."""
         from snapshot_plugin.manager.config import SnapshotConfig
 
         flags: dict[str, Any] = {"storage_path": self.place} if self.place else {}
         try:
             return SnapshotConfig.load(environ=self.environ, **flags)
         except InvalidInput as error:
-            error.run = "asnap doctor"  # the command line is not what is wrong
+            error.run = "asnap doctor"  # the settings are wrong, not the command line
             raise
 
     @property
@@ -81,7 +81,7 @@ class Call:
         return not self.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, question: str) -> None:
-        """Ask before something that cannot be taken back lightly. ``--yes`` answers; scripts must give it.
+        """Ask before a change that is hard to undo. ``--yes`` answers; scripts must give it.
 
         Raises:
             InvalidInput: there is no terminal and ``--yes`` was not given.
@@ -95,13 +95,13 @@ class Call:
             try:
                 agreed = click.confirm(question, err=True)
             except click.Abort:
-                click.echo(err=True)  # what is said next has a line of its own
+                click.echo(err=True)  # the next output starts on a new line
                 raise
         if not agreed:
             raise click.Abort("nothing was done")
 
     def secret(self, question: str, *, twice: bool = False) -> str:
-        """Words that a person types unseen. Only where one `may_ask`."""
+        """Ask for a secret, without echo. Call it only if `may_ask`."""
         with _interruptible():
             words: str = click.prompt(question, hide_input=True, confirmation_prompt=twice, err=True)
         return words
@@ -110,7 +110,7 @@ class Call:
 
     @asynccontextmanager
     async def store(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
-        """The store this invocation is about, opened; what killed processes left in it is made snapshots first."""
+        """Open the store of this invocation, after recovering what killed processes left in it."""
         from snapshot_plugin.cli.recovering import recover_first
 
         async with self.opened(create=create, background=background) as store:
@@ -118,7 +118,7 @@ class Call:
             yield store
 
     def opened(self, *, create: bool = False, background: bool = False) -> SnapshotStore:
-        """The same, in a directory or behind a URL, as it is; for a program that stays."""
+        """Open the store, a directory or a URL, without recovering anything; for long-running programs."""
         from snapshot_plugin.manager.opening import open_configured_store
 
         return open_configured_store(
@@ -127,7 +127,7 @@ class Call:
 
     @asynccontextmanager
     async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
-        """The same, for what only a store with leases and spools can do: on this disk, or in a database."""
+        """Open the store for work that needs leases and spools: on this disk, or in a database."""
         from snapshot_plugin.live.place import required_place
 
         async with self.opened(create=create, background=background) as store:
@@ -136,12 +136,12 @@ class Call:
 
     @asynccontextmanager
     async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
-        """The same, for what only a store on this disk has: keys, spools, leases, files."""
+        """Open the store for work that needs files on this disk: keys, spools, leases."""
         async with self.on_disk(create=create, background=background) as store:
             yield store
 
     def on_disk(self, *, create: bool = False, background: bool = False) -> FilesystemStore:
-        """The same without an event loop."""
+        """As `local`, without an event loop."""
         from snapshot_plugin.store.filesystem import FilesystemStore
 
         store = self.opened(create=create, background=background)
@@ -152,7 +152,7 @@ class Call:
 
     @property
     def work(self) -> Work:
-        """What operations are given: the settings, the time, and a bar for what takes long."""
+        """The context for operations: settings, time, and a progress bar."""
         from functools import partial
 
         from snapshot_plugin.cli.progress import progress
@@ -161,7 +161,7 @@ class Call:
         return Work(self.config, self.environ, self.now, partial(progress, self.out))
 
     def key(self) -> KeySource | None:
-        """What opens an encrypted store: the environment's key, or the words a person types when asked."""
+        """Return what opens an encrypted store: the environment's key, or a passphrase that is asked for."""
         from snapshot_plugin.codec.sources import Passphrase, source_from_environment
 
         found = source_from_environment(self.environ)
@@ -172,13 +172,13 @@ class Call:
 
     @property
     def child_environ(self) -> dict[str, str]:
-        """The environment of a process of ours on the same store: it gets the passphrase that was typed."""
+        """The environment of our own child processes on the same store: includes a typed passphrase."""
         return {**self.environ, **({"ASNAP_PASSPHRASE": self._typed} if self._typed else {})}
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """While a person is asked, Ctrl-C ends the command at once: an event loop would wait for the answer first."""
+    """Let Ctrl-C end the command at once while it asks: an event loop would wait for the answer first."""
     import signal
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -193,36 +193,20 @@ def _is_encrypted(path: str) -> bool:
 
 
 def _configure_logging(form: str, *, verbose: bool) -> None:
-    import logging
-
-    level = logging.DEBUG if verbose else logging.WARNING
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if form == "json" else _InertLines())
-    logger = logging.getLogger("snapshot_plugin")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level)
-
-
-def _InertLines() -> Any:  # noqa: N802 — made only when asked for
+    import json
     import logging
 
     from snapshot_plugin.inert import for_terminal
 
-    class InertLines(logging.Formatter):
+    class LogLines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return for_terminal(super().format(record))
+            level, message = record.levelname.lower(), super().format(record)
+            if form == "json":
+                return json.dumps({"level": level, "logger": record.name, "message": message})
+            return for_terminal(f"{record.name}: {message}" if verbose else f"{level}: {message}")
 
-    return InertLines("%(name)s: %(message)s")
-
-
-def _JsonLines() -> Any:  # noqa: N802 — made only when asked for
-    import json
-    import logging
-
-    class JsonLines(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return json.dumps(
-                {"level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
-            )
-
-    return JsonLines()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines())
+    logger = logging.getLogger("snapshot_plugin")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING)

@@ -1,4 +1,4 @@
-"""Numbers as pictures: a line of blocks for a terminal, and an SVG file in which every text is escaped. Pure."""
+"""Charts: lines of blocks for a terminal, and an SVG file in which all text is escaped. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One block for each value, as high as it is in proportion to the largest; nothing where it is nothing."""
+    """One block for each value, scaled to the largest; a space for zero."""
     top = max(values, default=0)
     return "".join(_block(value / top) if value > 0 and top > 0 else " " for value in values)
 
@@ -23,7 +23,7 @@ def _block(share: float) -> str:
 
 
 def plot(values: Sequence[float], names: tuple[str, str], top: str, height: int = 4) -> Iterator[str]:
-    """The lines of a chart with both axes: *top* is how its largest value is written, *names* are its ends."""
+    """Return the lines of a chart with both axes: *top* labels the largest value, *names* the two ends."""
     most = max(values, default=0)
     for row in reversed(range(height)):
         cells = "".join(_cell(value / most * height, row) if most > 0 else " " for value in values)
@@ -41,7 +41,7 @@ def _cell(height: float, row: int) -> str:
 
 
 def bar(value: float, top: float, columns: int) -> str:
-    """A bar of at most so many columns; whatever is more than nothing can be seen."""
+    """A bar of at most that many columns; any value above zero is visible."""
     if value <= 0 or top <= 0 or columns <= 0:
         return ""
     eighths = max(1, round(min(1.0, value / top) * columns * 8))
@@ -73,7 +73,7 @@ line { stroke: #999; stroke-width: 1 }
 
 
 def svg(heading: str, charts: Sequence[Chart]) -> str:
-    """A picture that needs nothing else: no script, no font, no link, and no background of its own."""
+    """Render a self-contained picture: no script, font or link, and no background."""
     height = _MARGIN * 2 + 20 + len(charts) * (_HEIGHT + _GAP)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">'
     parts = [head, f"<title>{_text(heading)}</title>", f"<style>{_STYLE}</style>"]
@@ -107,7 +107,7 @@ def _axes(chart: Chart, base: int, room: int) -> Iterator[str]:
 
 
 def _names(chart: Chart, y: int, step: float) -> Iterator[str]:
-    """As many names as there is room for, the first among them."""
+    """Return as many names as fit, the first among them."""
     every = max(1, -(-70 // max(1, int(step))))
     for n in range(0, len(chart.names), every):
         name = chart.names[n] if len(chart.names[n]) <= 24 else "…" + chart.names[n][-23:]  # noqa: PLR2004 — fits
@@ -115,6 +115,6 @@ def _names(chart: Chart, y: int, step: float) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """*text* as XML may hold it: escaped, and without the characters that XML forbids."""
+    """Return *text* escaped for XML, without characters that XML forbids."""
     allowed = (char for char in text if char.isprintable())
     return escape("".join(allowed), quote=True)

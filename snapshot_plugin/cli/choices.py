@@ -1,4 +1,4 @@
-"""What a picker knows: the sessions that fit what was typed, and which one the cursor is on. No terminal here.
+"""The state of a picker: the sessions that match what was typed, and the cursor. Knows no terminal.
 
 A session can be opened: then its snapshots are chosen from, and each says what changed since the one before.
 """
@@ -24,7 +24,7 @@ _WORDS = 400
 
 
 class Glimpse(Part):
-    """What is kept in memory of a conversation to show and find it: its first words and its last."""
+    """What the picker keeps of a conversation, to show and search it: its first and last words."""
 
     first: str = ""
     last: str = ""
@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 def glimpse_of(snapshot: SessionSnapshot) -> Glimpse:
-    """The first and the last words of a conversation."""
+    """Return the first and last words of a conversation."""
     said = [message for message in snapshot.messages if message.role in ("user", "assistant")]
     first = next((message.text for message in said if message.text.strip()), "")
     last = next((message.text for message in reversed(said) if message.text.strip()), "")
@@ -49,14 +49,14 @@ def glimpse_of(snapshot: SessionSnapshot) -> Glimpse:
 
 
 def change_of(found: Compared) -> Glimpse:
-    """What happened from one snapshot to the next, and what was said last."""
+    """Summarise what happened from one snapshot to the next, and what was said last."""
     words = [piece.text for said in found.added for piece in said.pieces if piece.kind == "text"]
     files = f"; {', '.join(found.files[:5])}" if found.files else ""
     return Glimpse(last=plain(words[-1][-_WORDS:]) if words else "", changed=plain(f"{found.summary}{files}"))
 
 
 class Choices:
-    """Sessions to choose from. The cursor stays on its session while others come and go, if it still fits."""
+    """The sessions to choose from. The cursor stays on its session as long as that matches."""
 
     def __init__(self, rows: Sequence[SessionRow], below: str, *, everywhere: bool) -> None:
         self._rows = [row for row in rows if not row.is_memory]
@@ -72,12 +72,12 @@ class Choices:
 
     @property
     def total(self) -> int:
-        """How many there are, here and elsewhere."""
+        """How many sessions there are, in this project and elsewhere."""
         return len(self._rows)
 
     @property
     def shown(self) -> Sequence[SessionRow]:
-        """Those that fit the scope and everything that was typed."""
+        """The sessions that match the scope and the query."""
         scope = Selection(below=None if self.everywhere else self._below)
         terms = self.query.casefold().split()
         return [row for row in select(self._rows, scope).shown if all(term in self._text(row) for term in terms)]
@@ -89,7 +89,7 @@ class Choices:
 
     @property
     def position(self) -> int:
-        """Where the cursor is among those shown."""
+        """The cursor's position among the sessions shown."""
         return next((n for n, row in enumerate(self.shown) if row.session_id == self._at), 0)
 
     @property
@@ -99,7 +99,7 @@ class Choices:
         return self.opened or (shown[self.position] if shown else None)
 
     def move(self, by: int) -> None:
-        """Put the cursor further down, or up; it stops at the ends."""
+        """Move the cursor; it stops at both ends."""
         if self.opened:
             past = self.past
             self._seq = past[max(0, min(len(past) - 1, self.past_position + by))].seq if past else None
@@ -107,45 +107,45 @@ class Choices:
             self._at = shown[max(0, min(len(shown) - 1, self.position + by))].session_id
 
     def type(self, query: str) -> None:
-        """Search for this from now on."""
+        """Set the query."""
         self.query, self.opened = query, None
 
     def toggle_scope(self) -> None:
-        """Show the sessions of this project, or all."""
+        """Switch between the sessions of this project and all sessions."""
         self.everywhere, self.opened = not self.everywhere, None
 
     # Snapshots of a session --------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Choose from the snapshots of the session under the cursor."""
+        """List the snapshots of the session under the cursor."""
         if self.opened is None and (row := self.chosen):
             self._at, self._seq, self.opened = row.session_id, None, row
 
     def close(self) -> None:
-        """Choose from sessions again."""
+        """List sessions again."""
         self.opened = None
 
     @property
     def past(self) -> Sequence[SnapshotRow]:
-        """The snapshots of the session that is open, newest first; none until they were read."""
+        """The snapshots of the open session, newest first; empty until they were read."""
         return self._pasts.get(self.opened.session_id, ()) if self.opened else ()
 
     @property
     def past_position(self) -> int:
-        """Where the cursor is among them."""
+        """The cursor's position among the snapshots."""
         return next((n for n, each in enumerate(self.past) if each.seq == self._seq), 0)
 
     @property
     def snapshot(self) -> SnapshotRow | None:
-        """The snapshot under the cursor; None while sessions are chosen from."""
+        """The snapshot under the cursor; None while sessions are listed."""
         return self.past[self.past_position] if self.past else None
 
     def learn_past(self, session_id: str, past: Sequence[SnapshotRow]) -> None:
-        """Take in a session's snapshots, newest first."""
+        """Store a session's snapshots, newest first."""
         self._pasts[session_id] = past
 
     def before(self, place: Choice) -> int | None:
-        """The number of the snapshot before one; None if it is the first."""
+        """The number of the preceding snapshot; None for the first."""
         earlier = (each.seq for each in self._pasts.get(place.session_id, ()) if each.state == "ok")
         return next((seq for seq in earlier if place.seq is not None and seq < place.seq), None)
 
@@ -153,25 +153,25 @@ class Choices:
 
     @property
     def under_the_cursor(self) -> Choice | None:
-        """What the preview is about."""
+        """What the preview shows."""
         row, snapshot = self.chosen, self.snapshot
         return Choice(row.session_id, snapshot.seq if snapshot else None) if row else None
 
     def glimpse(self, place: Choice) -> Glimpse | None:
-        """What was learned of a conversation."""
+        """What is known of a conversation."""
         return self._glimpses.get(place)
 
     def learn(self, place: Choice, glimpse: Glimpse) -> None:
-        """Take in a session's first and last words; from now on they are found too."""
+        """Store the first and last words of a conversation; they are searched from now on."""
         self._glimpses[place] = glimpse
 
     def to_learn(self, limit: int) -> Choice | None:
-        """What to look into next: what is under the cursor, then the newest *limit* sessions."""
+        """What to read next: the entry under the cursor, then the newest *limit* sessions."""
         wanted = [place] if (place := self.under_the_cursor) else []
         wanted += [Choice(row.session_id) for row in self._rows[:limit]]
         return next((place for place in wanted if place not in self._glimpses), None)
 
     @property
     def unread(self) -> str | None:
-        """The session that is open and whose snapshots were not read yet."""
+        """The open session, if its snapshots were not read yet."""
         return self.opened.session_id if self.opened and self.opened.session_id not in self._pasts else None

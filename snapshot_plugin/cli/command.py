@@ -1,4 +1,4 @@
-"""How a command is declared: one function that returns a `Document`, its options, and help in one shape.
+"""Declare a command: one function that returns a `Document`, with its options and help.
 
 Every command gets the same common options (``--store``, ``--json``, …) and the same help: what it is for, examples
 first, then its options, the common ones, and its exit codes.
@@ -103,7 +103,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 
 def filter_options(body: Any) -> Any:
-    """The filters every command that looks through sessions has: --agent, --since, --until, --tag."""
+    """Add the filters of every command that searches sessions: --agent, --since, --until, --tag."""
     for option in reversed(_OPTIONS):
         body = option(body)
     return body

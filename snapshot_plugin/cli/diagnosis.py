@@ -1,4 +1,4 @@
-"""What could be wrong with an installation, looked at one by one. Each look is one function that returns findings.
+"""The checks of ``asnap doctor``, one function each. None of them changes anything.
 
 Nothing here changes anything. A finding says how bad it is, what was seen, and the command that helps.
 """
@@ -55,7 +55,7 @@ _LARGE_TRASH = 256 * 1024 * 1024
 
 
 class Observation(Part):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     area: str
     level: Level
@@ -64,7 +64,7 @@ class Observation(Part):
 
 
 def _foreign(path: Path) -> Iterator[Observation]:
-    """Parts of the store that belong to another user, who can read and replace what is in them."""
+    """Return the parts of the store that belong to another user, who could read or replace them."""
     for part in (path, path / "sessions", path / "trash", path / "keys"):
         try:
             owner = part.lstat().st_uid
@@ -85,7 +85,7 @@ def _user(uid: int) -> str:
 
 
 def look_at_place(path: Path) -> Iterator[Observation]:
-    """The store's directory: is it there, private, writable, and is there room?"""
+    """Check the store's directory: does it exist, is it private and writable, is there room?"""
     from snapshot_plugin.store.marker import is_store
 
     if not is_store(path):
@@ -110,7 +110,7 @@ _UNREADABLE = {"damaged": "damaged", "encrypted": "locked", "too_new": "too new"
 
 
 def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observation]:
-    """What the sessions themselves show: damage, dead owners, clocks."""
+    """Check the sessions: damage, dead owners, clocks."""
     unreadable = {state: [row for row in rows if row.state == state] for state in _UNREADABLE}
     for state, found in unreadable.items():
         if found:
@@ -132,7 +132,7 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observa
 
 
 def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
-    """Files in quarantine, which are kept until a person removes them."""
+    """List files in quarantine, which are kept until a person removes them."""
     sessions = sorted({each.session_id for each in aside})
     if sessions:
         what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"
@@ -140,7 +140,7 @@ def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
 
 
 def look_at_leftovers(path: Path, trashed: int) -> Iterator[Observation]:
-    """Temporary files of killed processes, and what lies in the trash."""
+    """List temporary files of killed processes, and the size of the trash."""
     found = sum(1 for _ in path.glob("sessions/*/*.tmp")) + sum(1 for _ in path.glob("*.tmp"))
     if found:
         yield Observation(
@@ -151,7 +151,7 @@ def look_at_leftovers(path: Path, trashed: int) -> Iterator[Observation]:
 
 
 def look_at_agents(call: Call) -> Iterator[Observation]:
-    """Which ACP agents are installed."""
+    """List the installed ACP agents."""
     path = call.environ.get("PATH")
     found = [command for program, command in AGENTS.items() if shutil.which(program, path=path)]
     if found:
@@ -163,7 +163,7 @@ def look_at_agents(call: Call) -> Iterator[Observation]:
 
 
 def _extras() -> list[str]:
-    """The extras of which every package is installed."""
+    """Return the extras whose packages are all installed."""
     import re
     from importlib.metadata import PackageNotFoundError, requires, version
 
@@ -185,7 +185,7 @@ def _extras() -> list[str]:
 
 
 def look_at_machine(call: Call) -> Iterator[Observation]:
-    """Versions, extras and settings."""
+    """Report versions, extras and settings."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""What went wrong, said to a person or to a program on stderr."""
+"""Print errors on stderr, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["tell", "tell_bug", "tell_usage"]
 
 
 def tell(out: Output, error: SnapshotError) -> None:
-    """Print an error on stderr; as one JSON document where JSON was asked for."""
+    """Print an error; as one JSON document if JSON was requested."""
     if not out.is_text:
         out.warn(readable_json(describe(error), indent=None))
         return
@@ -29,7 +29,7 @@ def tell(out: Output, error: SnapshotError) -> None:
 
 
 def tell_usage(out: Output, error: click.ClickException) -> None:
-    """Print what is wrong with a command line, and where its help is."""
+    """Print what is wrong with the command line, and which help explains it."""
     context = getattr(error, "ctx", None)
     if context and isinstance(error, click.exceptions.NoArgsIsHelpError):
         out.warn(context.get_help())

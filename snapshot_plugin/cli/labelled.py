@@ -1,4 +1,4 @@
-"""How ``rename``, ``tag``, ``pin`` and ``note`` say what they did."""
+"""What ``rename``, ``tag``, ``pin`` and ``note`` print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ToldLabel"]
 
 
 class ToldLabel(Label):
-    """A label as a person sees it."""
+    """A label, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""

@@ -1,4 +1,4 @@
-"""How every command's help looks: what it is for, examples first, its options, the common ones, its exit codes.
+"""The layout of a command's help: purpose, examples, options, common options, exit codes.
 
 Imports nothing but click and the errors: ``asnap run`` starts its agent before anything heavy is loaded.
 """
@@ -17,7 +17,7 @@ from snapshot_plugin.errors import SnapshotError
 if TYPE_CHECKING:
     from snapshot_plugin.operations.document import Document
 
-__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "process"]
+__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "agent_command", "process"]
 
 Example = tuple[str, str]
 """A command line, and what it does."""
@@ -32,12 +32,12 @@ EXITS = {
     3: "some of it worked",
     4: "no such session or snapshot",
     5: "stored data is damaged",
-    6: "another process has the session",
+    6: "another process owns the session",
     7: "the key is missing or wrong",
     8: "written by a newer release",
-    9: "the agent is unavailable, or the fidelity asked for cannot be met",
+    9: "the agent is unavailable, or the required fidelity cannot be met",
     10: "there is no store",
-    124: "it took too long",
+    124: "timed out",
     130: "interrupted",
 }
 """What exit statuses mean, for every command."""
@@ -54,7 +54,7 @@ class AsnapCommand(click.Command):
     answer: type[Document] | None = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; whatever is wrong with it, the error knows whose it is."""
+        """Parse the command line; a usage error carries its context."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -62,7 +62,7 @@ class AsnapCommand(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do it; an error knows what to run next."""
+        """Run the command; an error carries the command to run next."""
         try:
             return super().invoke(ctx)
         except SnapshotError as error:
@@ -87,6 +87,13 @@ class AsnapCommand(click.Command):
                     formatter.write_dl(records)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), EXITS[code]) for code in self.exits])
+
+
+def agent_command(context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The command of an agent, whose own options are passed on. An option before it is a usage error."""
+    if words and words[0].startswith("-"):
+        raise click.NoSuchOption(words[0], ctx=context)
+    return words
 
 
 def process(

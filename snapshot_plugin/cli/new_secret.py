@@ -33,14 +33,14 @@ _OPTIONS = (
 
 
 def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that takes a new secret."""
+    """Add the options of a command that takes a new secret."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> KeySource:
-    """The secret those options name; without one, a passphrase typed twice.
+    """Return the secret that the options name; without one, ask for a passphrase twice.
 
     With *again*, a key that an interrupted call generated is used, not refused because it is there.
     """
@@ -82,7 +82,7 @@ def _generated(path: Path, *, again: bool) -> Path:
     if again and path.exists():
         if path.stat().st_size:
             return path
-        path.unlink()  # interrupted before the key was in it
+        path.unlink()  # an interrupted call left it empty
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
@@ -91,5 +91,5 @@ def _generated(path: Path, *, again: bool) -> Path:
         file.write(generate_key() + "\n")
         file.flush()
         sync_all(fd)
-    sync_dir(path.parent)  # before anything is sealed with a key that a power cut could take away
+    sync_dir(path.parent)  # durable before anything is encrypted with it
     return path

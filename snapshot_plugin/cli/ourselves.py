@@ -1,4 +1,4 @@
-"""Start ourselves and other programs: nothing is imported from the current directory, and no key is passed on."""
+"""Start our own and other programs: no imports from the current directory, no keys passed on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["keys_hidden", "our_module"]
 
 
 def our_module(name: str, *arguments: str) -> list[str]:
-    """The command line that runs a module of this package. ``-P``: the current directory is no place for code."""
+    """Return the command line that runs a module of this package; ``-P`` ignores the current directory."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
 @contextlib.contextmanager
 def keys_hidden() -> Iterator[None]:
-    """Programs started in this block do not get the keys of the store from our environment."""
+    """Hide the store's keys from programs started in this block."""
     kept = without_keys(os.environ)
     hidden = {name: value for name, value in os.environ.items() if name not in kept}
     for name in hidden:

@@ -1,4 +1,4 @@
-"""The one writer of the command line: data on stdout, everything else on stderr.
+"""All output of the command line: data on stdout, everything else on stderr.
 
 Knows whether a person or a program reads, whether colour is wanted, and how wide the terminal is. A reader that
 goes away (``asnap list | head -1``) ends the command quietly.
@@ -32,7 +32,7 @@ WIDE = 10_000
 
 
 class Column(NamedTuple):
-    """A column of a table. The *flexible* ones give way when the terminal is narrow; ids never do.
+    """A column of a table. *flexible* columns shrink if the terminal is narrow; ids never do.
 
     *style* holds for every cell, or is asked for each one with its text. Where giving way is not enough, columns
     with a *rank* go, the lowest first.
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 
 def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bool:
-    """``--color`` first, then NO_COLOR, FORCE_COLOR, TERM=dumb, then whether a terminal is there."""
+    """Decide by ``--color``, then NO_COLOR, FORCE_COLOR, TERM=dumb, then whether it is a terminal."""
     if choice != "auto":
         return choice == "always"
     if environ.get("NO_COLOR"):
@@ -57,10 +57,10 @@ def wants_colour(choice: str, stream: IO[str], environ: Mapping[str, str]) -> bo
 
 
 def _unwritten(error: OSError) -> Exception:
-    """What a user is told of a full disk; a reader that went away is nothing to tell."""
+    """Return the error for a full disk; a reader that went away is not an error."""
     if isinstance(error, BrokenPipeError):
         return error
-    return SnapshotError(f"the answer cannot be written: {error.strerror}", hint="look where standard output goes")
+    return SnapshotError(f"the answer cannot be written: {error.strerror}", hint="check where standard output goes")
 
 
 class Output:
@@ -80,12 +80,12 @@ class Output:
 
     @property
     def is_text(self) -> bool:
-        """Whether a person reads, or at least text was asked for."""
+        """Whether text output was requested, rather than JSON."""
         return self.form == "text"
 
     @property
     def notes_have_colour(self) -> bool:
-        """Whether what goes to stderr is shown in colour."""
+        """Whether stderr is coloured."""
         return self._colour[2]
 
     @property
@@ -100,17 +100,17 @@ class Output:
 
     @property
     def columns(self) -> int:
-        """How wide lines may be; without a terminal there is no limit."""
+        """The maximum line width; unlimited without a terminal."""
         if not self.is_terminal and "COLUMNS" not in os.environ:
             return WIDE
         return max(20, shutil.get_terminal_size((80, 24)).columns)
 
     def run(self, command: str) -> str:
-        """*command*, as a person should type it to mean the store that this one is about."""
+        """Return *command* as a person types it for this store."""
         return with_store(command, self._place)
 
     def answer(self, document: Document) -> None:
-        """Print what a command found, in the form that was asked for."""
+        """Print a command's answer in the requested form."""
         if self.form == "json":
             self.line(readable_json(document.document(), indent=2 if self.is_terminal else None))
         elif self.form == "jsonl":
@@ -120,14 +120,14 @@ class Output:
             document.show(self)
 
     def line(self, text: str = "", **style: Any) -> None:
-        """A line of data."""
+        """Print a line of data."""
         try:
             click.echo(self._styled(for_terminal(text), 1, style), color=self._colour[1])
         except OSError as error:
             raise _unwritten(error) from error.__cause__
 
     def pages(self, lines: Iterable[str]) -> None:
-        """Lines of data, as they come; on a terminal, more than a screenful goes through the user's pager."""
+        """Print lines of data as they arrive; on a terminal, more than a screenful goes through the pager."""
         coming = iter(lines)
         screenful = shutil.get_terminal_size((80, 24)).lines - 1 if self.is_terminal else 0
         first = list(itertools.islice(coming, screenful))
@@ -142,7 +142,7 @@ class Output:
             self.line(line)
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Write bytes unchanged."""
         try:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
@@ -151,17 +151,17 @@ class Output:
             raise _unwritten(error) from error.__cause__
 
     def note(self, text: str = "", **style: Any) -> None:
-        """A line for the person at the terminal, not part of the data; ``-q`` leaves it out."""
+        """Print a line for the person at the terminal, not part of the data; ``-q`` hides it."""
         if not self.quiet:
             self.warn(text, **style)
 
     def detail(self, text: str) -> None:
-        """A note for who asked with ``-v``."""
+        """Print a note, only with ``-v``."""
         if self.verbose:
             self.warn(text)
 
     def warn(self, text: str, **style: Any) -> None:
-        """A line on stderr that ``-q`` does not leave out. A failure to write it stops no work."""
+        """Print a line on stderr, also with ``-q``. A failure to write it is ignored."""
         with contextlib.suppress(OSError):
             click.echo(self._styled(for_terminal(text), 2, style), err=True, color=self._colour[2])
 
@@ -173,14 +173,14 @@ class Output:
             self.warn(f"{len(sessions)} cannot be read: {names}{more}; see asnap check", fg="yellow")
 
     def style(self, text: str, **style: Any) -> str:
-        """*text* in colour, where data is shown in colour."""
+        """Return *text* in colour, if data is coloured."""
         return self._styled(text, 1, style)
 
     def _styled(self, text: str, fd: int, style: Mapping[str, Any]) -> str:
         return click.style(text, **style) if style and self._colour[fd] else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-        """Rows under titles on a terminal; without one, the same fields parted by tabs, whole, without titles."""
+        """Print rows under titles on a terminal; otherwise whole fields separated by tabs, without titles."""
         cells = [list(map(in_a_cell, row)) for row in rows]
         if not self.is_terminal and "COLUMNS" not in os.environ:
             for row in cells:
@@ -209,7 +209,7 @@ _READABLE = 14
 
 
 def _shown(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Which columns there is room for. An empty one says nothing, so it is left out."""
+    """Return the columns that fit. Empty columns are left out."""
     least = {}
     for n, column in enumerate(columns):
         widest = max((width(row[n]) for row in rows), default=0)
@@ -222,7 +222,7 @@ def _shown(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) 
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The width of each column, so that a line fits in *room*: flexible columns give way, the widest first."""
+    """Return the width of each column so that a line fits in *room*: the widest flexible column shrinks first."""
     widths = [max(width(c.title), *(width(row[n]) for row in rows), 0) for n, c in enumerate(columns)]
     flexible = [n for n, column in enumerate(columns) if column.flexible]
     over = sum(widths) + 2 * (len(widths) - 1) - room
@@ -237,7 +237,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!~&@:])")
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; no cell can end it, link or mention anything."""
+    """Yield the lines of a table. No cell can end the table, link or mention anything."""
     yield "| " + " | ".join(titles) + " |"
     yield "|" + " --- |" * len(titles)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The passphrase of a file: from another file, a variable, or typed. Never on a command line, which others see."""
+"""The passphrase of a file: from another file, a variable, or typed. Never from the command line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OPTIONS = (
 
 
 def passphrase_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that writes or reads a file with a passphrase."""
+    """Add the options of a command that reads or writes a file with a passphrase."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | None:
-    """What those options name, taken out of *given*; None where none was used. A *new* one is typed twice."""
+    """Return what the options in *given* name; None if none was used. A *new* one is asked for twice."""
     from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
     ask, file, variable = (given.pop(name) for name in ("ask", "passphrase_file", "passphrase_variable"))

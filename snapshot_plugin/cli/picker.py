@@ -1,4 +1,4 @@
-"""Picking a session, or a snapshot of one, on a terminal: type to search, see what it is about. Drawn on stderr."""
+"""Pick a session or a snapshot on a terminal: type to search, with a preview. Drawn on stderr."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FILE = "picker"
 
 
 class _Picked(NamedTuple):
-    """What a person chose: a session, or one of its older snapshots."""
+    """What the user chose: a session, or one of its older snapshots."""
 
     row: SessionRow
     seq: int | None = None
@@ -72,7 +72,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
 
 
 async def _picked(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> _Picked | None:
-    """What was chosen. The scope is remembered."""
+    """Run the picker. The scope is remembered."""
     choices = Choices(rows, here(), everywhere=recall(call, _FILE).get("everywhere") is True)
     if not choices.shown:
         choices.toggle_scope()
@@ -86,7 +86,7 @@ async def _picked(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) 
 
 
 async def _learn(store: SnapshotStore, picker: _Picker) -> None:
-    """Look into conversations one by one; when all that matter are known, wait for the cursor to move."""
+    """Read conversations one by one; when all needed ones are known, wait for the cursor to move."""
     choices = picker.choices
     while True:
         picker.moved = anyio.Event()
@@ -118,7 +118,7 @@ async def _glimpse(store: SnapshotStore, choices: Choices, place: Choice) -> Gli
 
 
 class _Picker:
-    """The screen: a line to type in, the sessions, what the one under the cursor is about, and the keys."""
+    """The screen: the input line, the sessions, a preview of the one under the cursor, and the keys."""
 
     def __init__(self, choices: Choices, now: datetime, *, colour: bool) -> None:
         self.choices, self._now = choices, now
@@ -134,7 +134,7 @@ class _Picker:
             output=self._output,
             color_depth=None if colour else ColorDepth.DEPTH_1_BIT,
         )
-        self.application.ttimeoutlen = 0.05  # Esc alone is told from an arrow key within this time
+        self.application.ttimeoutlen = 0.05  # how long to wait for the rest of an arrow key after Esc
 
     # What is seen ----------------------------------------------------------------------------------------
 

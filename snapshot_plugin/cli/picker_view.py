@@ -1,4 +1,4 @@
-"""What a picker draws, as styled pieces of text. Pure: sizes and the time come in."""
+"""Render a picker as styled text. Pure: sizes and the time come in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _AGE = 4
 
 
 def list_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
-    """The sessions around the cursor, one a line; each line fits, and ids are whole."""
+    """Render the sessions around the cursor, one per line; lines are cut to fit, ids are not."""
     shown, position = choices.shown, choices.position
     if not shown:
         scope = "Tab shows all" if not choices.everywhere else "nothing fits"
@@ -48,7 +48,7 @@ def _line(row: SessionRow, now: datetime, columns: int, widest: int, *, is_at: b
 
 
 def past_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
-    """The snapshots of the session that is open, around the cursor, one a line."""
+    """Render the snapshots of the open session around the cursor, one per line."""
     past, position = choices.past, choices.past_position
     if not past:
         return [("class:dim", "  …")]
@@ -59,10 +59,8 @@ def past_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> lis
         marks = ", ".join(
             (*each.tags, *([each.state] if each.state != "ok" else []), *(["newest"] if not number else []))
         )
-        told = (
-            f"{pad(ago(each.saved_at, now), _AGE, right=True)}  {several(each.messages, 'message')}, {each.trigger}"
-        )
-        words = cut(plain(f"{told}  {marks}" if marks else told), max(4, columns - 9))
+        told = plain(f"{several(each.messages, 'message')}, {each.trigger}" + (f" · {marks}" if marks else ""))
+        words = cut(f"{pad(ago(each.saved_at, now), _AGE, right=True)}  {told}", max(4, columns - 9))
         fragments += [
             (style, "> " if number == position else "  "),
             (f"{style}class:id", pad(f"@{each.seq}", 6)),
@@ -72,7 +70,7 @@ def past_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> lis
 
 
 def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *, columns: int) -> list[Fragment]:
-    """What the session under the cursor is about."""
+    """Render the preview of the session under the cursor."""
     pieces = _about(row, now) + _words(glimpse) if row else []
     return [(style, "\n".join(textwrap.wrap(text, max(10, columns))) + "\n") for style, text in pieces]
 
@@ -103,7 +101,7 @@ def _words(glimpse: Glimpse | None) -> list[Fragment]:
 
 
 def footer(choices: Choices, *, columns: int) -> list[Fragment]:
-    """How many there are, and the keys."""
+    """Render the counts and the keys."""
     if choices.opened:
         known = f"{len(choices.past)} snapshots"
         newest = choices.past_position == 0

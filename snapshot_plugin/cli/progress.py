@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, a line every ten seconds elsewhere, nothing with ``-q``."""
+"""Progress of long work: a bar on a terminal, a line every ten seconds elsewhere, nothing with ``-q``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SAY = 10.0
 def progress(
     out: Output, what: str, total: int, *, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[str], None]]:
-    """Yields a function to call before each of *total* steps with what is being done."""
-    gc.enable()  # work that takes long makes garbage (see __main__)
+    """Yield a function to call before each of *total* steps with a description."""
+    gc.enable()  # long work produces garbage (see __main__)
     if out.quiet or total < 2:  # noqa: PLR2004 — one step is no way to go
         yield lambda _step: None
         return

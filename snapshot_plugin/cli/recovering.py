@@ -21,7 +21,7 @@ __all__ = ["left_behind", "recover_first"]
 
 
 async def recover_first(call: Call, store: SnapshotStore) -> None:
-    """Recover what can be recovered, and say so. What cannot is left as it is, for ``asnap recover`` to explain."""
+    """Recover what can be recovered, and say so. The rest is left for ``asnap recover`` to explain."""
     if not await left_behind(store):
         return
 
@@ -36,7 +36,7 @@ async def recover_first(call: Call, store: SnapshotStore) -> None:
 
 
 async def left_behind(store: SnapshotStore) -> Sequence[str]:
-    """The sessions whose process was killed, and that were not recovered yet."""
+    """Return the sessions whose process was killed and that were not recovered yet."""
     from snapshot_plugin.live.owners import abandoned
 
     root = getattr(store, "path", None)

@@ -1,4 +1,4 @@
-"""The reference page of the command line, made from the commands themselves.
+"""Generate the reference page of the command line from the commands.
 
 ``python -m snapshot_plugin.cli.reference > docs/reference/cli.md`` writes it; a test fails when it is old.
 """
@@ -21,10 +21,10 @@ _HEAD = """\
 Made from the commands' own help by `python -m snapshot_plugin.cli.reference`; do not edit.
 
 Data goes to stdout, everything else to stderr. On a terminal there are tables and colours; in a pipe, the same
-fields parted by tabs. `--json` prints one document and `--jsonl` one per line, each with `schema_version` and
+fields separated by tabs. `--json` prints one document and `--jsonl` one per line, each with `schema_version` and
 `kind`; `asnap schema` prints the JSON Schema of every one. Nothing is asked without a terminal, or with
-`--no-input`; commands that remove something then need `--yes`. A flag beats `ASNAP_*` variables, they beat the
-project's `.asnap.toml` (only for more safety), that beats the user's `config.toml`: `asnap config show`.
+`--no-input`; commands that remove something then need `--yes`. A flag overrides `ASNAP_*` variables, which
+override the user's `config.toml`; a project's `.asnap.toml` can only ask for more safety: `asnap config show`.
 
 An error says what happened, to which id, why, and on its last line the command to run next; with `--json` it is a
 document with `code`, `message`, `session_id`, `hint`, `next`, `retryable` and `cause`.
@@ -32,7 +32,7 @@ document with `code`, `message`, `session_id`, `hint`, `next`, `retryable` and `
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join(_lines()) + "\n"
 
 

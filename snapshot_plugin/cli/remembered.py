@@ -1,4 +1,4 @@
-"""Small things remembered between commands, in the state directory: no data, and no harm if they are gone."""
+"""Small state kept between commands in the state directory. Losing it does no harm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["recall", "remember"]
 
 
 def recall(call: Call, name: str) -> dict[str, Any]:
-    """What was remembered under *name*; nothing, if that cannot be read."""
+    """Return what was stored under *name*; empty if it cannot be read."""
     try:
         known = json.loads(_file(call, name).read_text())
     except (OSError, ValueError):
@@ -23,7 +23,7 @@ def recall(call: Call, name: str) -> dict[str, Any]:
 
 
 def remember(call: Call, name: str, known: Mapping[str, Any]) -> None:
-    """Keep *known* under *name* for the next command. A disk that refuses is no error."""
+    """Store *known* under *name* for the next command. A disk error is ignored."""
     from snapshot_plugin.store.files import make_private_dir, replace_file
 
     file = _file(call, name)

@@ -1,4 +1,4 @@
-"""A conversation on a terminal: messages by number, tools folded to a line each."""
+"""Render a conversation for a terminal: messages by number, each tool call on one line."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MARKS = {"completed": "✓", "failed": "✗"}
 
 
 class Styler(Protocol):
-    """Colours text, where colours are wanted."""
+    """Colours text, if colours are wanted."""
 
     def __call__(self, text: str, **style: Any) -> str:
-        """*text* in colour, or as it is."""
+        """Return *text* in colour, or unchanged."""
 
 
 def lines_of(said: Said, style: Styler) -> Iterator[str]:
-    """A message as lines, with terminal control characters made inert."""
+    """Return a message as lines, with terminal control characters made inert."""
     when = f" · {clock_time(said.at)}" if said.at else ""
     yield style(f"── {said.number} · {said.role}{when} ──", fg=_COLOURS.get(said.role), bold=True)
     for piece in said.pieces:

@@ -28,14 +28,14 @@ Told = Mapping[str, Any]
 
 
 class News(NamedTuple):
-    """The sessions to mention, and what is then known to have been told."""
+    """The sessions to report, and what has been reported after that."""
 
     rows: tuple[SessionRow, ...]
     told: Told
 
 
 def tell_unexpected(call: Call, rows: Sequence[SessionRow]) -> None:
-    """Say which sessions ended unexpectedly since the last time. Only to a person."""
+    """Report sessions that ended unexpectedly since the last time. Only on a terminal."""
     if call.out.quiet or not call.out.is_text or not (sys.stdout.isatty() and sys.stderr.isatty()):
         return
     place, known = call.config.storage_path, recall(call, _FILE)
@@ -50,7 +50,7 @@ def tell_unexpected(call: Call, rows: Sequence[SessionRow]) -> None:
 
 
 def news_of(rows: Sequence[SessionRow], told: Told, now: datetime) -> News:
-    """Which ends of the last days were not told yet. Pure."""
+    """Return the crashes of the last days that were not reported yet. Pure."""
     fresh: list[SessionRow] = []
     after: dict[str, Any] = {}
     for row in rows:
@@ -72,7 +72,7 @@ def _is_new(row: SessionRow, told_at: datetime, seq: int | None) -> bool:
 
 
 def _entry(entry: Any) -> tuple[datetime | None, int | None]:
-    """What was written down; as if nothing was, where it is not what we wrote."""
+    """Parse a stored entry; (None, None) if it is malformed."""
     try:
         at, seq = entry
         moment = datetime.fromisoformat(at)

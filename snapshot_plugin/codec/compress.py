@@ -27,7 +27,7 @@ _RAW = -15
 _CHUNK, _WINDOW = 1 << 16, 1 << 20
 _BLOCK = 0xFFFF
 _STORED = 1 << 17
-"""Up to this many bytes are written as they are while a session is live."""
+"""Up to this many bytes are stored uncompressed while a session is live."""
 
 
 @cache
@@ -45,10 +45,10 @@ def accelerated() -> bool:
 
 
 def deflate(data: bytes, effort: Effort = "hot") -> bytes:
-    """Compress: not at all while a session is live (unless it is much), well when its frames are rewritten.
+    """Compress *data*. ``hot`` stores small data uncompressed, ``sent`` is fast, ``best`` is small.
 
-    For a turn's worth of text, the longer write to a disk costs less than the fastest compression. Over a network
-    (``sent``) it costs more.
+    For the text of one turn, a longer write to a local disk (``hot``) costs less than the fastest compression; over
+    a network (``sent``) it costs more. Rewritten frames use ``best``.
     """
     packer: Any
     if effort == "best":
@@ -61,7 +61,7 @@ def deflate(data: bytes, effort: Effort = "hot") -> bytes:
 
 
 def quick_zlib(data: bytes) -> bytes:
-    """*data* as a zlib stream, made at the fastest level."""
+    """*data* as a zlib stream, compressed at the fastest level."""
     return bytes(_library().compress(data, 1))
 
 
@@ -75,7 +75,7 @@ def stored(data: bytes) -> bytes:
 
 
 def stored_size(size: int) -> int:
-    """How many bytes `stored` makes of *size* bytes."""
+    """The length of what `stored` returns for *size* bytes."""
     return size + 5 * max(1, -(-size // _BLOCK))
 
 
@@ -84,15 +84,15 @@ def _unpacker() -> Any:
         return zlib.decompressobj(_RAW)
     from isal import igzip_lib  # noqa: PLC0415 — optional extra [fast]
 
-    # Not isal_zlib's decompressobj: that one swallows up to six bytes behind the end of a stream.
+    # Not isal_zlib's decompressobj, which consumes up to six bytes after the end of a stream.
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
 
 
 def inflate(data: bytes, size: int) -> bytes:
-    """Decompress exactly *size* bytes from a stream that fills *data* exactly; never allocate more than that.
+    """Decompress a stream that fills *data* exactly and yields exactly *size* bytes; never allocates more.
 
     Raises:
-        SnapshotCorrupted: the stream is broken, ends elsewhere, or holds another number of bytes.
+        SnapshotCorrupted: the stream is invalid, ends early or late, or yields another number of bytes.
     """
     unpacker = _unpacker()
     out = _guard(lambda: unpacker.decompress(data, size + 1))
@@ -102,12 +102,12 @@ def inflate(data: bytes, size: int) -> bytes:
 
 
 def inflate_start(data: bytes, limit: int) -> bytes:
-    """Decompress the first *limit* bytes, or all there are."""
+    """Decompress at most the first *limit* bytes."""
     return _guard(lambda: zlib.decompressobj(_RAW).decompress(data, limit)) if limit else b""
 
 
 def stream_length(data: bytes) -> int | None:
-    """How many bytes of *data* its stream takes; None if the stream is longer. The output is discarded."""
+    """The length of the stream at the start of *data*; None if the stream is longer. The output is discarded."""
     unpacker = zlib.decompressobj(_RAW)
     for at in range(0, len(data), _CHUNK):
         rest = data[at : at + _CHUNK]

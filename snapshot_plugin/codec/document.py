@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -58,15 +57,15 @@ def encoded_line(data: Any) -> bytes:
 
 
 def parsed(line: bytes) -> Any:
-    """The JSON value of a line. Raises ValueError if it is none."""
+    """The JSON value of a line. Raises ValueError if it is not JSON."""
     try:
         return from_json(line, cache_strings="keys")
-    except ValueError:  # escaped lone surrogates, which only the standard library takes; very long integers
+    except ValueError:  # escaped lone surrogates and very long integers need the standard library
         return json.loads(line, parse_int=_integer)
 
 
 def _integer(digits: str) -> int | str:
-    """The number; its digits as text where Python refuses to convert them. Release 0.1.0 stored such numbers."""
+    """The number, or its digits as text if Python refuses to convert them. Release 0.1.0 stored such numbers."""
     try:
         return int(digits)
     except ValueError:
@@ -80,18 +79,18 @@ def message_line(message: Message) -> bytes:
 
 @lru_cache(maxsize=256)
 def path_key(path: tuple[str, ...]) -> bytes:
-    """What identifies the section at *path*: its line up to the value."""
+    """The key of the section at *path*: its line up to the value."""
     return encoded_line({"section": list(path)})[:-1]
 
 
 def section_line(path: Sequence[str], value: Any) -> bytes:
     """The payload line that sets a section."""
-    # Encoded apart, so that the key has the same bytes whatever the value needs.
+    # Encoded separately, so that the bytes of the key do not depend on the value.
     return path_key(tuple(path)) + b',"value":' + encoded_line(value) + b"}"
 
 
 def meta_line(snapshot: SessionSnapshot) -> bytes:
-    """The payload line that lists show."""
+    """The payload line with the summary that lists show."""
     return encoded_line({"meta": summary_of(snapshot)})
 
 
@@ -122,15 +121,17 @@ def root_of(link: bytes, sections: Iterable[bytes], digest: Digest) -> str:
 
 
 def _message(line: bytes, version: int) -> Message | None:
-    """The message of a line; None where it takes more than reading, or cannot be read."""
-    if version == CURRENT_VERSION:
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            return Message.model_validate(parsed(line)["message"])
-    return None
+    """The message of a line; None if it needs a migration or cannot be read."""
+    if version != CURRENT_VERSION:
+        return None
+    try:  # `suppress` would cost as much as parsing a short line
+        return Message.model_validate(parsed(line)["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def message_of(line: bytes, session_id: str) -> Message:
-    """The message of a line of the current version. Raises `SnapshotCorrupted` if it is none."""
+    """The message of a line of the current version. Raises `SnapshotCorrupted` if it cannot be read."""
     try:
         return Message.model_validate(parsed(line)["message"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -144,9 +145,9 @@ def section_paths(lines: Iterable[bytes]) -> dict[tuple[str, ...], Any]:
 
 
 class StoredDocument:
-    """A snapshot being put together from frames: lines as stored.
+    """A snapshot that is assembled from frames, as stored lines.
 
-    JSON is parsed at the end; with *ahead*, messages are read as they come, while other threads decompress more.
+    JSON is parsed at the end. With *ahead*, messages are parsed as they arrive, while other threads decompress.
     """
 
     def __init__(self, *, ahead: bool = False) -> None:
@@ -157,14 +158,14 @@ class StoredDocument:
         self._read: list[Message | None] | None = [] if ahead else None
 
     def apply(self, header: Header, payload: bytes) -> None:
-        """Take one frame's change in, or raise and change nothing. A full frame starts from nothing."""
+        """Apply the change of one frame, or raise and change nothing. A full frame replaces everything."""
         lines = payload.split(b"\n")
         if lines.pop():
             raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
         self.take(header, lines)
 
     def take(self, header: Header, lines: Sequence[bytes]) -> None:
-        """As `apply`, of a payload that was cut into its lines before."""
+        """Like `apply`, for a payload that is already split into lines."""
         if len(lines) < header.insert + 1:
             raise SnapshotCorrupted(f"snapshot {header.hi} has fewer lines than it says", session_id=header.sid)
         if header.at + header.delete > (0 if header.full else len(self.messages)):
@@ -188,44 +189,51 @@ class StoredDocument:
             self.sections[key] = line
 
     def copy(self) -> StoredDocument:
-        """A document that can go its own way. Lines are shared; they never change."""
+        """An independent copy. The lines, which never change, are shared."""
         twin = StoredDocument()
         twin.version, twin.meta = self.version, self.meta
         twin.sections, twin.messages = dict(self.sections), list(self.messages)
         return twin
 
     def summary(self) -> dict[str, Any]:
-        """What lists show."""
+        """The summary that lists show."""
         try:
             return dict(parsed(self.meta)["meta"])
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotCorrupted("a frame has no summary") from error
 
     def root(self, digest: Digest) -> str:
-        """The root, computed from the lines themselves."""
+        """The root, computed from the lines."""
         chain = chain_from(CHAIN_START, map(digest, self.messages), digest)
         return root_of(chain[-1] if chain else CHAIN_START, map(digest, self.sections.values()), digest)
 
     def raw(self, session_id: str) -> dict[str, Any]:
         """The snapshot as plain data of its own version, except for messages that were parsed ahead."""
+        return self._parsed(session_id, self._messages)
+
+    def head(self, session_id: str) -> dict[str, Any]:
+        """Like `raw`, without the messages."""
+        return self._parsed(session_id, list)
+
+    def _messages(self) -> list[Any]:
+        read = self._read or [None] * len(self.messages)
+        return [message or parsed(line)["message"] for message, line in zip(read, self.messages, strict=True)]
+
+    def _parsed(self, session_id: str, messages: Callable[[], list[Any]]) -> dict[str, Any]:
         try:
-            return self._raw(session_id)
+            return {**self._sections(session_id), "messages": messages()}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SnapshotCorrupted(
                 "a snapshot's content is not the JSON it should be", session_id=session_id
             ) from error
 
-    def _raw(self, session_id: str) -> dict[str, Any]:
+    def _sections(self, session_id: str) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for line in self.sections.values():
             entry = parsed(line)
             *group, name = entry["section"]
             target = out.setdefault(group[0], {}) if group else out
             target[name] = entry["value"]
-        read = self._read or [None] * len(self.messages)
-        out["messages"] = [
-            message or parsed(line)["message"] for message, line in zip(read, self.messages, strict=True)
-        ]
         return {
             **out,
             "version": self.version,

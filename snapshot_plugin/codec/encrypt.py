@@ -20,8 +20,8 @@ __all__ = ["SessionKeys"]
 class SessionKeys:
     """The keys of one session in an encrypted store.
 
-    They are bound to this session of this store: nothing they seal opens elsewhere. Each key is derived on first
-    use, then cached. Safe to use from several threads.
+    They are bound to this session of this store: what they seal cannot be opened for another session or store. Each
+    key is derived on first use and cached. Safe to use from several threads.
     """
 
     def __init__(self, keyset: Keyset, *, store_id: str, session_id: str) -> None:
@@ -32,15 +32,15 @@ class SessionKeys:
         self._ciphers: dict[str, AESGCM] = {}
 
     def seal(self, nonce: bytes, data: bytes, aad: bytes) -> bytes:
-        """*data* encrypted under the primary key, tag at the end. A nonce must never be used twice."""
+        """Encrypt *data* with the primary key; the tag is at the end. A nonce must never be used twice."""
         return self._cipher(self.primary).encrypt(nonce, data, aad)
 
     def open(self, kid: str, nonce: bytes, data: bytes, aad: bytes) -> bytes:
-        """What `seal` was given.
+        """Decrypt what `seal` returned.
 
         Raises:
             WrongKey: the keyset has no key *kid*.
-            SnapshotTampered: any byte differs, or it was sealed for another place.
+            SnapshotTampered: a byte was changed, or *data* was sealed for another session or store.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 — plain stores never load it
 
@@ -54,14 +54,14 @@ class SessionKeys:
         )
 
     def digest(self, data: bytes) -> bytes:
-        """HMAC-SHA-256 of *data* under a key of this session: equal content elsewhere has another digest."""
+        """HMAC-SHA-256 of *data* with a key of this session: the same content has another digest elsewhere."""
         mac = self._mac.copy()
         mac.update(data)
         return mac.digest()
 
     @cached_property
     def _mac(self) -> hmac.HMAC:
-        # Copying a keyed state costs less than keying one for each message.
+        # Copying a keyed state costs less than making one for each message.
         key = hkdf(self._keyset.digest, salt=self._salt, info=f"asnap root {self._session_id}")
         return hmac.new(key, digestmod="sha256")
 
@@ -77,7 +77,7 @@ class SessionKeys:
         key = self._keyset.keys.get(kid)
         if key is None:
             raise WrongKey(
-                f"session {self._session_id!r} has a frame under key {kid!r}, which this keyset lacks",
+                f"session {self._session_id!r} was encrypted with key {kid!r}, which this store does not have",
                 session_id=self._session_id,
                 hint="open the store again; if that does not help, its keyset.json is older than the frame",
             )

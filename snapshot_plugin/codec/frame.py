@@ -1,4 +1,4 @@
-"""One snapshot as bytes: a gzip member whose header rides in the FEXTRA field (docs/reference/format.md §2, §3)."""
+"""One snapshot as bytes: a gzip member with our header in its FEXTRA field (docs/reference/format.md §2, §3)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ZERO_SUM = "0" * 64
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
 OPENING = 160
-"""So many bytes of a frame, its id among them, are enough to recognise it among all others."""
+"""The first bytes of a frame, up to and including its id, which identify the frame."""
 
 
 class Header(NamedTuple):
@@ -73,7 +73,7 @@ class Header(NamedTuple):
     other: Mapping[str, Any] = MappingProxyType({})
 
     def to_bytes(self, **seal: str) -> bytes:
-        """The header JSON: keys sorted, no spaces, ASCII. *seal* stands in for its own seal."""
+        """The header JSON: keys sorted, no spaces, ASCII. *seal* replaces the header's own seal."""
         seal = seal or {name: text for name in ("kid", "nonce", "sum") if (text := getattr(self, name))}
         data = {
             "at": self.at, "del": self.delete, "hi": self.hi, "id": self.id, "ins": self.insert, "lo": self.lo,
@@ -84,35 +84,32 @@ class Header(NamedTuple):
             data["full"] = True
         if self.pack:
             data["pack"] = self.pack
-        return _ascii(dict(sorted({**self.other, **data}.items())))
+        data = dict(sorted({**self.other, **data}.items()))
+        with contextlib.suppress(ValueError):  # only the standard library escapes lone surrogates
+            text = to_json(data)
+            if text.isascii():
+                return text
+        return json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
-        """Read a header; anything that is not one raises `SnapshotCorrupted`."""
-        return _read(data)
+        """Parse a header. Raises `SnapshotCorrupted` if it is not one."""
+        try:
+            return _header(_parsed(data))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SnapshotCorrupted("a frame's header is unreadable") from error
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _read(data: bytes) -> Header:
-    """Parsed headers, because a frame is first located and then opened."""
-    try:
-        return _header(_parsed(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise SnapshotCorrupted("a frame's header is unreadable") from error
-
-
-def _ascii(data: dict[str, Any]) -> bytes:
-    with contextlib.suppress(ValueError):  # lone surrogates, which only the standard library escapes
-        text = to_json(data)
-        if text.isascii():
-            return text
-    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode("ascii")
+    """The header of a frame. Cached, because a frame is first located and then opened; a segment has up to 256."""
+    return Header.from_bytes(data)
 
 
 def _parsed(data: bytes) -> Any:
     try:
         return from_json(data)
-    except ValueError:  # a tag with an escaped lone surrogate, which only the standard library takes
+    except ValueError:  # only the standard library accepts an escaped lone surrogate in a tag
         return json.loads(data)
 
 
@@ -128,7 +125,7 @@ _MISSING: list[Any] = [[] if name == "tags" else Header._field_defaults.get(name
 
 
 def _header(data: dict[str, Any]) -> Header:
-    values: list[Any] = list(map(data.get, _KINDS, _MISSING))  # without a loop: a list of sessions reads thousands
+    values: list[Any] = list(map(data.get, _KINDS, _MISSING))  # no loop: a list of sessions reads thousands
     if list(map(type, values)) != _TYPES:
         raise TypeError("a field is missing or has the wrong type")
     values[_TAGS] = tuple(map(str, values[_TAGS]))
@@ -140,30 +137,28 @@ def _header(data: dict[str, Any]) -> Header:
 
 
 def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "hot") -> bytes:
-    """Make the frame: plain with a checksum, or sealed with *keys* (fresh nonce each time)."""
+    """Encode a frame: plain with a checksum, or sealed with *keys* and a new nonce."""
     if len(payload) > MAX_FRAME:
         raise InvalidSnapshot(
             f"the change to session {header.sid} takes {len(payload)} bytes, over the limit of {MAX_FRAME}",
             session_id=header.sid, hint="move large values out of the session, or save more often",
         )  # fmt: skip
-    body = deflate(payload, effort)
+    body, trailer = deflate(payload, effort), _trailer(payload)
     if keys is None:
-        return _plain(_start(header.to_bytes(sum=_ZERO_SUM), len(body)), body + _trailer(payload))
-    inner = _INNER + body + _trailer(payload)
+        start = _start(header.to_bytes(sum=_ZERO_SUM), len(body))
+        digest = hashlib.sha256(start)
+        digest.update(body)
+        digest.update(trailer)
+        at = _sum_position(start)
+        return b"".join([start[:at], digest.hexdigest().encode(), start[at + len(_ZERO_SUM) :], body, trailer])
+    inner = b"".join([_INNER, body, trailer])
     nonce = os.urandom(12)
     start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), stored_size(len(inner) + 16))
     return _assemble(start, keys.seal(nonce, inner, start))
 
 
-def _plain(start: bytes, rest: bytes) -> bytes:
-    digest = hashlib.sha256(start)
-    digest.update(rest)
-    position = _sum_position(start)
-    return b"".join([start[:position], digest.hexdigest().encode(), start[position + len(_ZERO_SUM) :], rest])
-
-
 def _sum_position(start: bytes) -> int:
-    # Inside a JSON string the quotes would be escaped, so this text can only be the key itself.
+    # Quotes inside a JSON string are escaped, so this text can only be the key.
     return start.index(b'"sum":"', PREFIX) + 7
 
 
@@ -184,9 +179,9 @@ def _assemble(start: bytes, ciphertext: bytes) -> bytes:
 
 
 def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
-    """The header of the frame that starts at *at*, where its body starts, and the frame's length.
+    """The header of the frame at *at*, the offset of its body, and the length of the frame.
 
-    Only the structure is checked here; `open_frame` checks the content.
+    Checks only the structure; `open_frame` checks the content.
     """
     if data[at : at + len(MAGIC)] != MAGIC or len(data) < at + PREFIX:
         raise SnapshotCorrupted("no frame starts here")
@@ -196,16 +191,16 @@ def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:
         raise SnapshotCorrupted("a frame's lengths contradict each other")
     if len(data) < body:
         raise SnapshotCorrupted("a frame's header is cut off")
-    return Header.from_bytes(data[at + PREFIX : body]), body, size
+    return _read(data[at + PREFIX : body]), body, size
 
 
 def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes]:
-    """Check every byte of *frame* and return its header and payload.
+    """Verify every byte of *frame*, and return its header and payload.
 
     Raises:
         SnapshotCorrupted: the bytes were changed, or belong to another session.
-        SnapshotTampered: the bytes are well-formed, but not sealed by this store's key for this place, or a plain
-        frame is in an encrypted store.
+        SnapshotTampered: the bytes are well-formed, but not sealed by this store's key for this session; or a
+            plain frame is in an encrypted store.
         WrongKey: the frame names a key this keyset does not have.
     """
     header, content, size = _verified(frame, session_id, keys)
@@ -213,7 +208,7 @@ def open_frame(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tu
 
 
 def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tuple[Header, dict[str, Any]]:
-    """As `open_frame`, but decompress only the first line: what lists need."""
+    """Like `open_frame`, but decompresses only the first line, which is enough for lists."""
     header, content, size = _verified(frame, session_id, keys)
     limit = min(_META_BYTES, size)
     while b"\n" not in (start := inflate_start(content, limit)) and limit < size:
@@ -222,7 +217,7 @@ def open_meta(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> tup
 
 
 def summary_in(payload: bytes) -> dict[str, Any]:
-    """What lists show of a snapshot: the first line of its payload."""
+    """The summary that lists show: the first line of the payload."""
     try:
         meta = _parsed(payload.split(b"\n", 1)[0])["meta"]
     except (ValueError, KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""The keys of an encrypted store as values: the keyset, and the slots that wrap the master key it is sealed under.
+"""The keys of an encrypted store: the keyset, and the slots that wrap the master key that seals it.
 
-Nothing here touches a disk, and nothing here reads a secret from anywhere: bytes and dicts go in and come out.
-The formulas are those of ``docs/reference/format.md`` §3. Which error means what:
+Pure functions on bytes and dicts: nothing here reads a disk or looks up a secret. The formulas are in
+``docs/reference/format.md`` §3. The errors:
 
 * `SnapshotCorrupted`: the document's ``sum`` is wrong, so its bytes are not the ones that were written;
 * `SnapshotTampered`: the ``sum`` is right, but the content is not what this store's key made;
@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -40,7 +41,7 @@ __all__ = ["KEY_BYTES", "NONCE_BYTES", "KeySlot", "Keyset", "Random", "generate_
 _T = TypeVar("_T")
 
 Random = Callable[[int], bytes]
-"""Gives that many unpredictable bytes, as `os.urandom` does."""
+"""Returns that many random bytes, like `os.urandom`."""
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -51,28 +52,29 @@ _MAX_LABEL: Final = 200
 _SCRYPT_N: Final = 2**15
 _SCRYPT_MOST: Final = {"n": 2**18, "r": 32, "p": 4}
 _SCRYPT_MOST_WORK: Final = 2**21
-"""n·r·p: eight times what our own slots need, about half a second and 256 MiB."""
+"""The limit of n·r·p: eight times that of our own slots, about half a second and 256 MiB."""
 _GENERATED: Final = "asnap-key-"
 _SUM: Final = re.compile(rb'"sum":"([0-9a-f]{64})"')
 _BACKUP: Final = "restore the store's keys directory from a backup; delete nothing in it"
 
 
 def generate_key(*, random: Random = os.urandom) -> str:
-    """A new random key as one line of text, strong enough to need no stretching."""
+    """A new random key as one line of text. It is strong enough to be used without scrypt."""
     return _GENERATED + base64.urlsafe_b64encode(random(KEY_BYTES)).decode().rstrip("=")
 
 
 def hkdf(key: bytes, *, salt: bytes, info: str) -> bytes:
-    """HKDF-SHA-256: 32 bytes that reveal nothing about *key* and differ for every salt and info."""
-    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 — plain stores never load it
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415 — plain stores never load it
+    """HKDF-SHA-256 (RFC 5869): 32 bytes that reveal nothing about *key* and differ for every salt and info.
 
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info.encode()).derive(key)
+    One block of output is two HMACs. Importing a library for this took longer than opening a short session.
+    """
+    extracted = hmac.digest(salt, key, "sha256")
+    return hmac.digest(extracted, info.encode() + b"\x01", "sha256")
 
 
 @dataclass(frozen=True)
 class Keyset:
-    """One data key to write with, every data key to read with, and the secret behind the digests."""
+    """The primary data key for writing, all data keys for reading, and the secret of the digests."""
 
     primary: str
     keys: Mapping[str, bytes]
@@ -96,7 +98,7 @@ class Keyset:
         return type(self)(primary=primary, keys={**self.keys, primary: random(KEY_BYTES)}, digest=self.digest)
 
     def seal(self, master: bytes, store_id: str, *, random: Random = os.urandom) -> dict[str, Any]:
-        """The keyset as a document that only *master* opens, and only in this store."""
+        """Encrypt the keyset with *master*, bound to this store."""
         inside = {
             "digest": _base64(self.digest),
             "keys": {kid: _base64(key) for kid, key in self.keys.items()},
@@ -108,7 +110,7 @@ class Keyset:
 
     @classmethod
     def open(cls, document: Mapping[str, Any], master: bytes, store_id: str) -> Self:
-        """The keyset in *document*. `SnapshotTampered` if *master* did not seal it for this store."""
+        """Decrypt the keyset in *document*. `SnapshotTampered` if *master* did not seal it for this store."""
         _check_version(document, "the keyset")
         nonce, sealed = _binary(document, "nonce", NONCE_BYTES), _binary(document, "sealed")
         opened = _decrypt(master, nonce, sealed, _keyset_data(store_id))
@@ -145,7 +147,7 @@ class _Scrypt:
 
     @property
     def work(self) -> int:
-        """How much time it takes, as a number to compare."""
+        """The cost of one derivation, to compare slots."""
         return self.n * self.r * self.p
 
     def derive(self, secret: bytes) -> bytes:
@@ -157,7 +159,7 @@ class _Scrypt:
 
 @lru_cache(maxsize=16)
 def _stretched(how: _Scrypt, secret: bytes) -> bytes:
-    """The key that *secret* gives: a process that opens a store again does not stretch its words again."""
+    """The key derived from *secret*. Cached, so that a process derives it once."""
     from cryptography.hazmat.primitives.kdf.scrypt import Scrypt  # noqa: PLC0415 — plain stores never load it
 
     return Scrypt(salt=how.salt, length=KEY_BYTES, n=how.n, r=how.r, p=how.p).derive(secret)
@@ -165,7 +167,7 @@ def _stretched(how: _Scrypt, secret: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class _Hkdf:
-    """For a generated key, which cannot be guessed."""
+    """HKDF, for a generated key, which cannot be guessed."""
 
     salt: bytes
     work: ClassVar[int] = 0
@@ -204,7 +206,7 @@ class KeySlot:
         scrypt_n: int = _SCRYPT_N,
         random: Random = os.urandom,
     ) -> Self:
-        """A new slot: *secret* opens it. A generated key is used directly; any other secret is stretched."""
+        """A new slot that *secret* opens. A generated key is used directly, any other secret through scrypt."""
         if len(label) > _MAX_LABEL:
             raise InvalidInput(f"a label of {len(label)} characters is too long", hint=f"use at most {_MAX_LABEL}")
         salt, nonce = random(_SALT_BYTES), random(NONCE_BYTES)
@@ -222,7 +224,7 @@ class KeySlot:
         )
 
     def unwrap(self, secret: bytes) -> bytes | None:
-        """The master key, or None where *secret* does not open this slot."""
+        """The master key; None if *secret* does not open this slot."""
         if _is_generated(secret) != isinstance(self.kdf, _Hkdf):
             return None
         associated = _slot_data(self.store_id, self.id, self.kind)
@@ -230,11 +232,11 @@ class KeySlot:
 
     @property
     def work(self) -> int:
-        """How much time a try takes, as a number to compare."""
+        """The cost of one attempt, to compare slots."""
         return self.kdf.work
 
     def raw(self) -> dict[str, Any]:
-        """The slot as a document."""
+        """The slot as a JSON object."""
         return {
             "created": rfc3339(self.created),
             "id": self.id,
@@ -249,7 +251,7 @@ class KeySlot:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any], *, store_id: str, slot_id: str) -> Self:
-        """The slot in *document*. No key is derived yet, and parameters that would exhaust memory are refused."""
+        """Parse a slot. Derives no key, and refuses parameters that would exhaust memory."""
         _check_version(document, "the key slot")
         if document.get("store") != store_id or document.get("id") != slot_id:
             raise _tampered("the key slot was made for another place")
@@ -266,13 +268,13 @@ class KeySlot:
 
 
 def pack(document: Mapping[str, Any]) -> bytes:
-    """A document as the bytes of its file: JSON in one form only, with a ``sum`` over every byte."""
+    """The bytes of a document's file: canonical JSON with a ``sum`` over every byte."""
     blank = _json({**document, "sum": "0" * 64})
     return blank.replace(b'"sum":"' + b"0" * 64, b'"sum":"' + hashlib.sha256(blank).hexdigest().encode())
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """The document in *data*. `SnapshotCorrupted` if a single bit was changed."""
+    """Parse a document's file. Raises `SnapshotCorrupted` if a bit was changed."""
     found = _SUM.search(data)
     if found is None:
         raise SnapshotCorrupted("a key file is cut off, or is not one of ours", hint=_BACKUP)
@@ -296,7 +298,7 @@ def _is_generated(secret: bytes) -> bool:
 
 
 def _decoded(secret: bytes) -> bytes:
-    """The 32 bytes of a generated key. A truncated one is refused instead of being used as a passphrase."""
+    """The 32 bytes of a generated key. A truncated key is refused; it is not used as a passphrase."""
     text = secret.strip().removeprefix(_GENERATED.encode())
     try:
         key = base64.b64decode(text + b"=", altchars=b"-_", validate=True)
@@ -308,7 +310,7 @@ def _decoded(secret: bytes) -> bytes:
 
 
 def _composed(secret: bytes) -> bytes:
-    """The same words from any keyboard: text in Unicode NFC, other bytes as they are."""
+    """Text in Unicode NFC, so that a passphrase does not depend on the keyboard; other bytes unchanged."""
     try:
         return unicodedata.normalize("NFC", secret.decode()).encode()
     except UnicodeDecodeError:

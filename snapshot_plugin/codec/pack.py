@@ -1,4 +1,4 @@
-"""Several snapshots in one frame, so that finished ones share a compressed stream (docs/reference/format.md §2)."""
+"""Packs: several snapshots in one frame, which share a compressed stream (docs/reference/format.md §2)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Snapshot = tuple[Header, list[bytes]]
 """A snapshot as stored: its header, and the lines of its payload."""
 
 _PACK_BYTES = 128 << 10
-"""A larger pack would hardly be smaller, and one snapshot in it would take longer to read."""
+"""The largest pack. More would hardly compress better, and reading one snapshot would take longer."""
 _PACKS = 4
-"""A session is cut into at least so many packs, unless it is small: damage costs one pack, not the session."""
+"""The least number of packs of a session that is not small, so that damage costs one pack and not the session."""
 _WORTH = 8 << 10
-"""Less than this fits into a block or two of the disk anyway."""
+"""The smallest pack. Less than this fits into one or two disk blocks anyway."""
 _BEGINS = b'{"frame":'
 
 
 def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None, *, packs: int = _PACKS) -> list[bytes]:
-    """Frames that hold these snapshots compactly; adjacent snapshots share a pack."""
+    """Encode these snapshots as frames; adjacent snapshots share a pack."""
     listed = list(snapshots)
     total = sum(payload_size(lines) for _, lines in listed)
     limit = max(2 * _WORTH, min(_PACK_BYTES, total // packs))  # twice: a group below _WORTH is not packed
@@ -36,7 +36,7 @@ def _groups(snapshots: Iterable[Snapshot], limit: int) -> Iterator[list[Snapshot
     size = 0
     for header, lines in snapshots:
         more = payload_size(lines)
-        # A full snapshot begins a pack, so that a reader finds it without opening one.
+        # A full snapshot begins a pack, so that a reader finds it by its header.
         if group and (header.full or size + more > limit):
             yield group
             group, size = [], 0
@@ -53,19 +53,19 @@ def _frames(group: Sequence[Snapshot], keys: SessionKeys | None) -> list[bytes]:
     outside = newest._replace(
         lo=first.lo, prev=first.prev, full=first.full, pack=len(group), at=0, delete=0, insert=0
     )
-    inside = [shown[0]]  # the newest summary first: a list reads no further
+    inside = [shown[0]]  # a list reads the first line only: the newest summary
     for header, lines in group:
         inside += [_BEGINS + header._replace(sum="", kid="", nonce="").to_bytes() + b"}", *lines]
     return [encode_frame(outside, payload_of(inside), keys, effort="best")]
 
 
 def payload_of(lines: Sequence[bytes]) -> bytes:
-    """Lines as a payload."""
+    """Join lines to a payload."""
     return b"\n".join([*lines, b""])
 
 
 def payload_size(lines: Sequence[bytes]) -> int:
-    """How many bytes these lines take in a payload."""
+    """The size of these lines as a payload."""
     return sum(map(len, lines)) + len(lines)
 
 

@@ -1,4 +1,4 @@
-"""Cut a segment into frames, and tell unfinished saves from damage (docs/reference/format.md §5)."""
+"""Split a segment into frames, and distinguish unfinished saves from damage (docs/reference/format.md §5)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Piece", "last_frame", "scan"]
 
 
 class Piece(NamedTuple):
-    """A stretch of a segment: a frame (not yet verified), an unfinished save at its end, or damage."""
+    """A byte range of a segment: a frame (not yet verified), an unfinished save at the end, or damage."""
 
     kind: Literal["frame", "unfinished", "damage"]
     start: int
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
 
 def scan(data: bytes) -> Iterator[Piece]:
-    """Every byte of *data* belongs to exactly one piece, in order. Only headers are read."""
+    """Split *data* into pieces: each byte belongs to exactly one. Reads headers only."""
     at = 0
     while at < len(data):
         piece = _piece(data, at)
@@ -47,8 +47,8 @@ def _piece(data: bytes, at: int) -> Piece:
 def _unfinished(data: bytes, at: int) -> bool:
     """Whether the rest is an interrupted append: the beginning of a frame, or zeros.
 
-    A whole frame with a damaged length field also reaches past the end; its complete compressed stream gives it
-    away.
+    A complete frame with a damaged length field also seems to reach past the end. It is recognised by its
+    compressed stream, which is complete.
     """
     rest = data[at:]
     if not rest.strip(b"\0"):
@@ -70,12 +70,12 @@ def _stream_is_complete(body: bytes) -> bool:
     try:
         used = stream_length(body)
     except SnapshotCorrupted:
-        return True  # an interrupted append leaves a good beginning, not a broken one
+        return True  # an interrupted append leaves a valid beginning
     return used is not None and len(body) >= used + TRAILER
 
 
 def last_frame(tail: bytes) -> Piece | None:
-    """The frame that ends exactly where *tail* (the end of a segment) ends, found from behind."""
+    """The last frame of *tail* (the end of a segment), which must end where *tail* ends; None if none does."""
     at = tail.rfind(MAGIC)
     while at >= 0:
         with contextlib.suppress(SnapshotCorrupted):

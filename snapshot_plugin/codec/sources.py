@@ -1,7 +1,7 @@
 """Sources of a store's secret. A source is read each time a store is opened, and keeps no copy.
 
-Every source raises `KeyMissing` if it has no secret. No message and no ``repr`` shows a secret, nor
-the arguments of a command, which may hold one.
+Every source raises `KeyMissing` if it has no secret. No message and no ``repr`` shows a secret, or the arguments of
+a command, which may contain one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ __all__ = [
 KEYRING_SERVICE: Final = "asnap"
 _WITH_PASSWORD: Final = re.compile(r"[a-z0-9+]+://(?:[^/@]*:[^@]+@|.*[?&]password=)", re.IGNORECASE)
 _MAX_BYTES: Final = 65536
-"""No secret is longer; a path that was mistyped may lead to a file that is."""
+"""The longest secret. A mistyped path may lead to a large file."""
 
 
 class KeySource(Protocol):
-    """Gives a generated key or a passphrase."""
+    """Returns a generated key or a passphrase."""
 
     @property
     def kind(self) -> str:
@@ -43,19 +43,19 @@ class KeySource(Protocol):
         ...
 
     def secret(self) -> bytes:
-        """The secret, without line ends around it. `KeyMissing` if there is none. May block."""
+        """The secret, without surrounding line ends. May block. Raises `KeyMissing` if there is none."""
         ...
 
 
 @dataclass(frozen=True)
 class Passphrase:
-    """Words a person chose, or a generated key, at hand already."""
+    """A passphrase or generated key that the caller already has."""
 
     words: str = field(repr=False)
     kind: str = field(default="passphrase", init=False)
 
     def secret(self) -> bytes:
-        """The words."""
+        """The passphrase."""
         return _checked(_encoded(self.words), "the passphrase")
 
 
@@ -76,7 +76,7 @@ class KeyFile:
         return _checked(data, what)
 
     def _read(self, what: str) -> bytes:
-        # Not blocking: a pipe without a writer would never answer. The mode is that of the file that is read.
+        # O_NONBLOCK: opening a pipe without a writer would block. The mode is checked on the open file.
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
             mode = os.fstat(fd).st_mode
@@ -89,7 +89,7 @@ class KeyFile:
 
 @dataclass(frozen=True)
 class EnvironmentKey:
-    """The value of an environment variable, looked up when it is needed."""
+    """The value of an environment variable, read when it is needed."""
 
     name: str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
@@ -105,21 +105,21 @@ class EnvironmentKey:
 
 @dataclass(frozen=True)
 class CommandKey:
-    """The output of a command such as ``pass show agent``, run without a shell and without our standard input."""
+    """The output of a command such as ``pass show agent``, run without a shell and without standard input."""
 
     argv: Sequence[str] = field(repr=False)
     timeout: float = 30.0
     kind: str = field(default="command", init=False)
 
     def secret(self) -> bytes:
-        """The output without the line end. The command's own complaints go to our standard error."""
+        """The output without the line end. The command's stderr is passed through."""
         import subprocess  # noqa: PLC0415 — most stores have no such key, and open faster
 
         if not self.argv:
             raise KeyMissing("the key command is empty")
         what = f"the key command {self.argv[0]}"
         try:
-            # Standard input may be a protocol stream. The arguments are the user's own, and no shell sees them.
+            # Standard input may be a protocol stream. The user chose the arguments, and no shell interprets them.
             done = subprocess.run(  # noqa: S603 — running it is the feature
                 self.argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=self.timeout, check=False
             )
@@ -149,11 +149,11 @@ class KeyringKey:
         return _checked(_encoded(password), self._name)
 
     def exists(self) -> bool:
-        """Whether there is such an entry."""
+        """Whether the entry exists."""
         return self._password() is not None
 
     def keep(self, secret: str) -> None:
-        """Make the entry. `InvalidInput` if there is one: a key is never overwritten."""
+        """Create the entry. Raises `InvalidInput` if it exists: a key is never overwritten."""
         if self.exists():
             raise InvalidInput(f"{self._name} exists already", hint="name a new entry: a key is never overwritten")
         self._ask(lambda keyring: keyring.set_password(self.service, self.username, secret))
@@ -183,11 +183,11 @@ class KeyringKey:
 
 
 def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
-    """The source that the environment names, or None.
+    """The source that the environment names; None if it names none.
 
-    The first variable that is set counts, of ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND``,
-    ``ASNAP_KEYRING`` (an entry of "asnap" in the system's keyring) and ``ASNAP_PASSPHRASE``.
-    An empty variable counts too, and raises `KeyMissing` when it is read: it must not turn encryption off.
+    The first variable that is set is used: ``ASNAP_KEY``, ``ASNAP_KEY_FILE``, ``ASNAP_KEY_COMMAND``,
+    ``ASNAP_KEYRING`` (an entry of "asnap" in the system's keyring), ``ASNAP_PASSPHRASE``. An empty variable counts
+    as set, and raises `KeyMissing` when it is read, so that it does not turn encryption off.
     """
     if "ASNAP_KEY" in environ:
         return EnvironmentKey("ASNAP_KEY", environ)
@@ -203,9 +203,9 @@ def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
 
 
 def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* for a child process: without the variables that hold a store's key, or lead to it.
+    """*environ* for a child process, without the variables that hold or locate a store's key.
 
-    The address of a store counts if it holds a password.
+    ``ASNAP_STORE`` is removed if it contains a password.
     """
     secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
     kept = {name: value for name, value in environ.items() if not name.startswith(secret)}

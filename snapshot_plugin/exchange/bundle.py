@@ -1,6 +1,6 @@
 """One file that holds whole sessions (docs/reference/bundle.md): a head, then every snapshot as a plain frame.
 
-The same sessions give the same bytes, and what is read back is what was written, or an error.
+The same sessions give the same bytes. Reading returns exactly what was written, or raises an error.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = ["BUNDLE_VERSION", "MAX_CONTENT", "MAX_MESSAGES", "is_bundle", "pack",
 
 BUNDLE_VERSION = 1
 MAX_CONTENT = 1 << 30
-"""How many bytes of content a bundle may hold, all snapshots together, before it is opened at all."""
+"""The most bytes of content that a bundle may hold. Checked before anything is decompressed."""
 
 MAX_LINES = 2_000_000
-"""How many messages and sections a bundle may hold, all snapshots together."""
+"""The most messages and sections that a bundle may hold, over all snapshots."""
 MAX_MESSAGES = 100_000
-"""How many messages a session may have that comes from a file."""
+"""The most messages of a session that is read from a file."""
 
 _MARK = b"AB"
 _STEP = 1 << 20
 _SECTIONS = 1000
 _HEAD = len(MAGIC) + 6
 _NOTHING = b"\x03\x00" + bytes(8)
-"""The rest of a gzip member without content."""
+"""The end of an empty gzip member."""
 _ZERO_SUM = "0" * 64
 _SUM = re.compile(rb'"sum":"([0-9a-f]{64})"')
 
 
 def is_bundle(data: bytes) -> bool:
-    """Whether *data* begins as a bundle does."""
+    """Whether *data* begins like a bundle."""
     return data[: len(MAGIC)] == MAGIC and data[len(MAGIC) + 2 : len(MAGIC) + 4] == _MARK
 
 
@@ -58,12 +58,12 @@ def pack(sessions: Sequence[Sequence[Copied]]) -> bytes:
 
 
 def unpack(data: bytes, *, limit: int = MAX_CONTENT) -> list[list[Copied]]:
-    """The sessions in a bundle, each with its snapshots, oldest first. Their roots are for the caller to verify.
+    """Return the sessions in a bundle, each with its snapshots, oldest first. The caller verifies their roots.
 
     Raises:
         InvalidInput: it is not a bundle.
         InvalidSnapshotVersion: a newer release wrote it.
-        LimitExceeded: it would unfold to more than *limit* bytes. Nothing was unfolded.
+        LimitExceeded: it would decompress to more than *limit* bytes. Nothing was decompressed.
         SnapshotCorrupted, SnapshotTampered: it was cut off or changed.
     """
     if not is_bundle(data):
@@ -77,14 +77,14 @@ def unpack(data: bytes, *, limit: int = MAX_CONTENT) -> list[list[Copied]]:
     if declared > limit:
         raise LimitExceeded(
             f"the bundle would unfold to {declared} bytes, over the limit of {limit}",
-            hint="import nothing from who made it, or export fewer sessions into each bundle",
+            hint="do not import it if you do not trust its author, or export fewer sessions into each bundle",
         )
     _check_lines(frames)
     return _sessions(frames)
 
 
 def _check_lines(frames: Sequence[bytes]) -> None:
-    """Count the lines without keeping them: a few hundred KiB can unfold to millions of tiny messages."""
+    """Count the lines without keeping them: a few hundred KiB can decompress to millions of tiny messages."""
     total = 0
     for frame in frames:
         header, lines = read_header(frame)[0], _lines_in(frame)
@@ -100,12 +100,12 @@ def _lines_in(frame: bytes) -> int:
             count += unfold.decompress(data, _STEP).count(b"\n")
             data = unfold.unconsumed_tail
     except zlib.error:
-        return count  # opening the frame says what is wrong with it
+        return count  # opening the frame raises the precise error
     return count
 
 
 def too_many_messages(session_id: str) -> LimitExceeded:
-    """What is said of a session that would take too much memory."""
+    """The error for a session that would take too much memory."""
     return LimitExceeded(
         f"session {session_id} has more messages than can be imported ({MAX_MESSAGES})",
         session_id=session_id,

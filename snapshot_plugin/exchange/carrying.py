@@ -51,7 +51,7 @@ class Carrier(Protocol):
 
 
 class Arrival(NamedTuple):
-    """What became of one session."""
+    """The result of importing one session."""
 
     outcome: Outcome
     source_id: str
@@ -63,9 +63,9 @@ class Arrival(NamedTuple):
     made: tuple[str, ...]
     """The sessions that are new in the store (or would be): itself, and its memory."""
     was_at: int | None = None
-    """Of a session that was updated: its newest snapshot before."""
+    """The newest snapshot before the import, if an existing session was updated."""
     with_memory: bool = False
-    """Whether something of its memory came along."""
+    """Whether its memory was imported too."""
 
 
 def carrier(store: SnapshotStore) -> Carrier:
@@ -79,7 +79,7 @@ def carrier(store: SnapshotStore) -> Carrier:
 
 
 async def collect(store: SnapshotStore, session_id: str, *, at: int | None = None) -> list[Copies]:
-    """A session with its history, and its memory if it has one. With *at*, as it was at that snapshot."""
+    """A session with its history, and its memory if it has one. With *at*, the state at that snapshot."""
     place = carrier(store)
     copies = _upto(await place.take_out(session_id), at)
     newest = verified(copies)
@@ -116,14 +116,14 @@ def _upto(copies: Copies, at: int | None) -> Copies:
 
 
 async def as_copies(snapshot: SessionSnapshot, *, now: datetime) -> Copies:
-    """A session that comes without history, as one snapshot."""
+    """A session without history, as one snapshot."""
     async with MemoryStore(clock=lambda: now) as store:
         await store.save(snapshot, trigger="import")
         return await store.take_out(snapshot.session_id)
 
 
 class _Family(NamedTuple):
-    """A session and what belongs to it, verified. Of the newest snapshot, the messages are only counted."""
+    """A session and its companions, verified. The messages of the newest snapshot are only counted."""
 
     newest: SessionSnapshot
     messages: int
@@ -199,14 +199,14 @@ def _outline(copies: Copies) -> tuple[SessionSnapshot, int]:
     document = StoredDocument()
     for copy in copies:
         document.apply(*copy)
-        if len(document.messages) > MAX_MESSAGES:  # many small steps make a large session, too
+        if len(document.messages) > MAX_MESSAGES:  # many small snapshots also add up to a large session
             raise too_many_messages(copy.header.sid)
     newest = verified(copies)
     return newest.evolve(messages=()), len(newest.messages)
 
 
 class _Change(NamedTuple):
-    """A session as it will be, and as it is in the store."""
+    """A session after the import, and as it is in the store now."""
 
     after: Copies
     before: Copies = ()
@@ -254,14 +254,14 @@ async def _planned(
 
 
 async def _changes(place: Carrier, members: Sequence[Copies]) -> list[_Change] | None:
-    """What leads to a store that has all of *members*; None if it has others under their names."""
+    """Return the changes after which the store has all of *members*; None if other sessions have their ids."""
     changes = []
     for copies in members:
         change = await _change(place, copies)
         if change is None:
             return None
         changes.append(change)
-    first = changes[0].kind  # a session that is not to be changed does not get another memory, either
+    first = changes[0].kind  # a session that is left alone keeps its memory, too
     return changes if first == "longer" or all(change.kind == first for change in changes) else None
 
 
@@ -273,13 +273,13 @@ async def _change(place: Carrier, copies: Copies) -> _Change | None:
         later = _later(local, copies)
     except SnapshotNotFound:
         return _Change(copies)
-    except (Damaged, InvalidSnapshot, InvalidSnapshotVersion):  # not for us to judge, so another one
+    except (Damaged, InvalidSnapshot, InvalidSnapshotVersion):  # cannot be compared: a new id
         return None
     return _Change([*local, *later], local) if later else None
 
 
 def _under(members: Sequence[Copies], session_id: str) -> list[Copies]:
-    """The session, and its memory, under another id; as they are where it is their own."""
+    """Return the session and its memory under another id; unchanged if the id is its own."""
     if members[0][0].header.sid == session_id:
         return list(members)
     names = (session_id, memory_id(session_id))

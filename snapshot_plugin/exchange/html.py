@@ -1,4 +1,4 @@
-"""A session as one HTML page. The page loads nothing and runs nothing; text of the session is only text."""
+"""Export a session as one HTML page. The page loads nothing and runs nothing; session text is escaped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A session as Markdown, for people. Text of the session cannot run, hide, or imitate our own headings.
+"""Export a session as Markdown. Session text cannot run code, hide text, or imitate our own headings.
 
-Texts keep their formatting, with these exceptions: no HTML, no pictures from elsewhere, no links but to the web, no
-headings that look like ours, and every code fence ends with its message.
+Texts keep their formatting, except for HTML, images, links to anything but the web, and headings that look like
+ours. Every code fence ends with its message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)\Z")
 _LANGUAGE = re.compile(r"\s*([\w+#.-]+)(?=\s|\Z)")
 _TICKS = re.compile(r"`+")
 _OUR_LEVELS = 2
-"""Our own headings have these levels; those in texts go below."""
+"""The levels of our own headings; headings in texts are moved below them."""
 _RULE = 3
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _LINK = re.compile(r"\]\((?!https?://|mailto:|#|[\w./-]+[)#])")
@@ -50,12 +50,12 @@ def to_markdown(snapshot: SessionSnapshot, *, tools: bool = True) -> str:
 
 
 def title_of(snapshot: SessionSnapshot) -> str:
-    """The session's title, or that it has none."""
+    """The session's title, or a placeholder."""
     return plain(snapshot.title or "") or "Untitled session"
 
 
 def moment(when: datetime) -> str:
-    """A time, for people anywhere."""
+    """A time in UTC, for people."""
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -116,7 +116,7 @@ def call_of(block: ToolCallBlock) -> dict[str, Any]:
 
 
 def note_of(block: Block) -> str | None:
-    """A note in place of content that text cannot show; None if the JSON is the best form."""
+    """A note for content that text cannot show; None if its JSON should be shown."""
     if isinstance(block, ImageBlock | AudioBlock):
         return f"{block.type}, {plain(block.mime_type)}, {len(block.data) * 3 // 4} bytes"
     if isinstance(block, ResourceBlock) and "blob" in block.resource:
@@ -141,12 +141,12 @@ def harmless(text: str) -> str:
 
 
 class TextPart(NamedTuple):
-    """A stretch of a text: lines as they are, or the code in a fence."""
+    """A part of a text: plain lines, or the code in a fence."""
 
     lines: list[str]
     fence: str = ""
     language: str = ""
-    """What the code is written in; anything else behind a fence may mean something to some renderer, and goes."""
+    """The language of the code. Anything else after a fence is dropped, because a renderer may interpret it."""
 
 
 def parts_of(text: str) -> list[TextPart]:
@@ -167,7 +167,7 @@ def parts_of(text: str) -> list[TextPart]:
 
 def _harmless_line(line: str) -> str:
     if underline := _UNDERLINE.match(line):
-        # Under a text these would make a heading of it. A rule can be drawn otherwise.
+        # Below a line of text these would make it a heading.
         return "* * *" if underline[1] and len(underline[1]) >= _RULE else "\\" + line.strip()
     line = _HEADING.sub(lambda found: found[1] + "#" * min(6, len(found[2]) + _OUR_LEVELS), line, count=1)
     return _inline(line)

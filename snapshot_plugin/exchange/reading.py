@@ -19,11 +19,11 @@ from snapshot_plugin.store.transfer import Copied
 __all__ = ["FORMATS", "Contents", "read_sessions"]
 
 FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai", "orbitmesh", "json")
-"""What can be read; `json` is a document of ours, of any version, or a list of them."""
+"""The formats that can be read. `json` is a document of any version of ours, or a list of them."""
 
 _MOST_OBJECTS = 400_000
 _MOST_VALUES = 20_000_000
-"""Each takes a few hundred bytes of memory once it is read, however short it is in the file."""
+"""The most JSON values in a file. Each takes a few hundred bytes of memory, however short it is."""
 _LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Line]], Line]]] = {
     "claude-code": (is_claude_code, read_claude_code),
     "codex": (is_codex, read_codex),
@@ -48,7 +48,7 @@ async def read_sessions(
     wanted: str | None = None,
     limit: int = MAX_CONTENT,
 ) -> Contents:
-    """The sessions in *data*. The format is recognised, unless one of `FORMATS` is *wanted*.
+    """The sessions in *data*. The format is detected, unless *wanted* names one of `FORMATS`.
 
     Raises:
         InvalidInput: the format is unknown, or not the one given.
@@ -78,12 +78,14 @@ def _text(data: bytes) -> str:
     except UnicodeDecodeError:
         raise InvalidInput("this is neither a bundle nor text", hint=_KNOWN) from None
     if not text.strip():
-        raise InvalidInput("there is nothing in it", hint=_KNOWN)
+        raise InvalidInput("the file is empty", hint=_KNOWN)
+    if text.lstrip()[0] not in "{[":
+        raise InvalidSnapshot("this is not a session file: it is neither a bundle nor JSON", hint=_KNOWN)
     return text
 
 
 def _documents(text: str, wanted: str | None) -> tuple[str, list[Any]]:
-    """The format, and the documents as raw as `load_dump` takes them."""
+    """The format, and the raw documents for `load_dump`."""
     if wanted in _LINES or (wanted is None and _is_lines(text)):
         lines = parse_lines(text)
         for name, (fits, read) in _LINES.items():
@@ -115,7 +117,7 @@ def _is_lines(text: str) -> bool:
 
 def _unknown(wanted: str | None) -> InvalidInput:
     if wanted is None:
-        return InvalidInput("these lines are of no format that is known", hint=_KNOWN)
+        return InvalidInput("the format of these lines is unknown", hint=_KNOWN)
     return InvalidInput(
-        f"this is not a session in the format {wanted!r}", hint="leave --format out to find out what it is"
+        f"this is not a session in the format {wanted!r}", hint="omit --format to detect the format"
     )

@@ -1,4 +1,4 @@
-"""Sessions as text in a form that people or programs read, with or without their secrets."""
+"""Export sessions as Markdown, HTML or JSON, with or without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["SHARED", "TEXTS", "Rendered", "TextForm", "document_of", "render"]
 TextForm = Literal["markdown", "html", "json"]
 TEXTS: tuple[TextForm, ...] = ("markdown", "html", "json")
 SHARED = frozenset({"markdown", "html"})
-"""Forms for other readers: secrets are removed by default."""
+"""Formats for sharing: secrets are removed by default."""
 
 
 class Rendered(NamedTuple):

@@ -1,6 +1,6 @@
-"""A file that a passphrase opens (docs/reference/bundle.md): one line with the parameters, then the ciphertext.
+"""Files encrypted with a passphrase (docs/reference/bundle.md): one line with the parameters, then the ciphertext.
 
-The passphrase opens a slot, as in an encrypted store; the slot holds the key of this file.
+The passphrase opens a key slot, as in an encrypted store; the slot holds the key of this file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _AGAIN = "get the file again; nothing was imported"
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether *data* begins as a sealed file does."""
+    """Whether *data* begins like a sealed file."""
     return data.startswith(_START)
 
 
 def seal(data: bytes, source: KeySource, *, now: datetime, random: Random = os.urandom) -> bytes:
-    """*data*, so that only what *source* gives opens it."""
+    """Encrypt *data* so that only the secret of *source* opens it."""
     file_id, key, nonce = new_id(), random(KEY_BYTES), random(NONCE_BYTES)
     slot = KeySlot.wrap(
         key, source.secret(), store_id=file_id, slot_id=file_id, kind=source.kind, created=now, random=random
@@ -49,7 +49,7 @@ def seal(data: bytes, source: KeySource, *, now: datetime, random: Random = os.u
 
 
 def unseal(data: bytes, source: KeySource) -> bytes:
-    """What `seal` was given.
+    """Decrypt what `seal` returned.
 
     Raises:
         KeyMissing: *source* has no secret. WrongKey: its secret does not open this file.

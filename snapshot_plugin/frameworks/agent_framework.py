@@ -92,6 +92,6 @@ class SnapshotHistoryProvider(HistoryProvider):
             if FRAMEWORK not in base.plugins:
                 facts["plugins"] = {**base.plugins, FRAMEWORK: FORMAT}
             labels = {"framework": FRAMEWORK, "session": session_id}
-            return LabelledSnapshot(described(base, (*base.messages, *added), **facts), labels)
+            return LabelledSnapshot(described(base, (*base.messages, *added), added=added, **facts), labels)
 
         session.change(change)

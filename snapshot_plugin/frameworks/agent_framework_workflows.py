@@ -40,7 +40,7 @@ FORMAT = 1
 _WORKFLOWS = 64
 _SECTIONS = f"{FRAMEWORK}:"
 _MODULES = ("agent_framework.", "agent_framework_orchestrations.", "openai.types.")
-"""What the framework's own storage allows."""
+"""Module prefixes that the framework's own storage allows."""
 
 
 class SnapshotCheckpointStorage:
@@ -161,7 +161,7 @@ class _Workflows:
         return known
 
     def _holder(self, checkpoint_id: str) -> Checkpoints | None:
-        """The workflow that has a checkpoint; those that were used before are looked at first."""
+        """The workflow that has a checkpoint; recently used workflows are searched first."""
         used = self._known.values()
         others = (self._checkpoints(meta.session_id) for meta, _ in labelled(self._store, FRAMEWORK))
         return next(
@@ -195,7 +195,7 @@ def _labels(snapshot: SessionSnapshot) -> dict[str, str]:
 
 
 def _event(event: Any) -> dict[str, Any]:
-    """What an event is made with."""
+    """The keyword arguments of an event's constructor."""
     names = ("data", "origin", "state", "details", "executor_id", "iteration")
     hidden = ("request_id", "source_executor_id", "request_type", "response_type")
     given = {name: getattr(event, name) for name in names} | {name: getattr(event, f"_{name}") for name in hidden}

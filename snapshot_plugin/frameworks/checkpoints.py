@@ -32,31 +32,57 @@ class Checkpoints:
     def __init__(self, session: SharedSession, labels_of: Callable[[SessionSnapshot], Mapping[str, str]]) -> None:
         self.session, self._labels_of = session, labels_of
         self._index: dict[CheckpointKey, Located] = {}
+        self._latest: dict[str, str] = {}
+        """The highest id in each namespace."""
         self._indexed = 0
         """The number of the newest snapshot that the index knows."""
 
     def index(self) -> Mapping[CheckpointKey, Located]:
         """Every checkpoint and where it is, oldest first."""
         with self.session.lock:
-            head = self.session.current()
-            if self.session.seq != self._indexed:
-                self._index = {}
-                for meta in reversed(self.session.store.history(head.session_id)) if head else ():
-                    self._add(meta.seq, meta.labels)
-                if head:  # people's own saves (a new title, a fork) have no labels
-                    self._add(self.session.seq, self._labels_of(head))
-                self._indexed = self.session.seq
+            self._refreshed()
             return dict(self._index)
+
+    def latest(self, ns: str) -> str | None:
+        """The highest id in a namespace, which is the newest checkpoint's."""
+        with self.session.lock:
+            self._refreshed()
+            return self._latest.get(ns)
+
+    def _refreshed(self) -> SessionSnapshot | None:
+        """Bring the index up to date; returns the newest snapshot of the session."""
+        head = self.session.current()
+        if self.session.seq != self._indexed:
+            self._index, self._latest = {}, {}
+            for meta in reversed(self.session.store.history(head.session_id)) if head else ():
+                self._add(meta.seq, meta.labels)
+            if head:  # saves by people (a new title, a fork) have no labels
+                self._add(self.session.seq, self._labels_of(head))
+            self._indexed = self.session.seq
+        return head
 
     def _add(self, seq: int, labels: Mapping[str, str]) -> None:
         if (found := labels.get("checkpoint")) is not None:
-            self._index[labels.get("ns", ""), found] = Located(seq, labels)
+            ns = labels.get("ns", "")
+            self._index[ns, found] = Located(seq, labels)
+            self._latest[ns] = max(found, self._latest.get(ns, found))
+
+    def find(self, ns: str, checkpoint_id: str | None) -> tuple[SessionSnapshot, SessionSnapshot] | None:
+        """As `load`, for one checkpoint, or without an id for the newest in a namespace; None if there is none."""
+        with self.session.lock:
+            head = self._refreshed()
+            located = self._index.get((ns, checkpoint_id or self._latest.get(ns, "")))
+            if head is None or located is None:
+                return None
+            if located.seq == self.session.seq:
+                return head, head
+            return self.session.store.load(head.session_id, at=located.seq), head
 
     def load(self, keys: Sequence[CheckpointKey]) -> list[tuple[SessionSnapshot, SessionSnapshot]]:
         """The snapshots of these checkpoints, each with the newest snapshot of the session."""
         with self.session.lock:
-            index, head = self.index(), self.session.current()
-            seqs = [index[key].seq for key in keys]
+            head = self._refreshed()
+            seqs = [self._index[key].seq for key in keys]
             if head is None:
                 return []
             older = sorted({seq for seq in seqs if seq != self.session.seq})

@@ -121,7 +121,7 @@ class SnapshotSessionStore(SessionStore):
 
     def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "project", "session"):
-            # Neither companions nor branches that people made: the SDK could not ask for those.
+            # Without companions and branches that people made: the SDK does not know their ids.
             if about.get("project") == project_key:
                 name = _name(project_key, about["session"])
                 if name_in(meta.session_id, name) == name:

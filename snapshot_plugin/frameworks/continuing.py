@@ -22,7 +22,7 @@ _LINES = {
 }
 _DIGEST = re.compile("[0-9a-f]{16}")
 _SUFFIXED = ("claude-agent-sdk", "google-adk")
-"""Whose ids end with a digest of the project or user that the framework's own id is unique in."""
+"""Frameworks whose session ids end with a digest of the project or user."""
 
 
 def how_to_continue(provider_type: str | None, session_id: str, place: str) -> str | None:

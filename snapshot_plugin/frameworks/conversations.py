@@ -1,20 +1,23 @@
-"""What people see of a framework's session (title, turns, tokens, model), and entries kept without being shown."""
+"""The parts of a framework's session that people see (title, turns, tokens, model), and hidden entries."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.model.frozen import MAX_DEPTH, thaw
+from snapshot_plugin.model.frozen import MAX_DEPTH, MAX_INT, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
+from snapshot_plugin.model.times import as_utc
 
-__all__ = ["checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of"]
+__all__ = ["RAW", "checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of"]
 
 _TITLE = 80
-_RAW = "raw"
+RAW = "raw"
+"""The key of an opaque entry's content, under its framework's name in `metadata`."""
 
 
 def title_of(messages: Iterable[Message]) -> str | None:
@@ -25,29 +28,37 @@ def title_of(messages: Iterable[Message]) -> str | None:
     return None
 
 
-def described(snapshot: SessionSnapshot, messages: tuple[Message, ...], **facts: Any) -> SessionSnapshot:
+def described(
+    snapshot: SessionSnapshot,
+    messages: tuple[Message, ...],
+    *,
+    added: Sequence[Message] | None = None,
+    updated_at: datetime | None = None,
+    **facts: Any,
+) -> SessionSnapshot:
     """*snapshot* with *messages*, a title from the first prompt, and its turns and tokens counted.
 
-    A title that people gave stays. Messages that both have in common are counted once.
+    A title that people gave stays. Messages that both have in common are counted once. A caller that only appends
+    passes the new messages as *added* too: then the old ones are not compared.
     """
-    old = snapshot.messages
-    if messages is old and not facts:
-        return snapshot
-    if messages is not old:
-        facts = {"metrics": _metrics(snapshot, messages), **facts}
-        if not snapshot.title and "title" not in facts and (title := title_of(messages[:20])):
-            facts["title"] = title
-    return snapshot.model_copy(update={"messages": messages}).evolve(**facts)
+    known: dict[str, Any] = {} if updated_at is None else {"updated_at": as_utc(updated_at)}
+    if messages is not snapshot.messages:
+        known |= {"messages": messages, "metrics": _metrics(snapshot, messages, added)}
+        if not snapshot.title and (title := title_of(messages[:20])):
+            known["title"] = title
+    changed = snapshot.model_copy(update=known) if known else snapshot
+    return changed.evolve(**facts) if facts else changed
 
 
-def _metrics(snapshot: SessionSnapshot, messages: tuple[Message, ...]) -> Metrics:
+def _metrics(snapshot: SessionSnapshot, messages: tuple[Message, ...], added: Sequence[Message] | None) -> Metrics:
     old, before = snapshot.messages, snapshot.metrics
-    grown = len(messages) >= len(old) and messages[: len(old)] == old
-    added = messages[len(old) :] if grown else messages
-    turns, given, said = _counted(added)
-    if grown:
+    if added is None and messages[: len(old)] == old:
+        added = messages[len(old) :]
+    turns, given, said = _counted(messages if added is None else added)
+    if added is not None:
         turns, given, said = turns + before.turns, given + before.input_tokens, said + before.output_tokens
-    return before.evolve(turns=turns, input_tokens=given, output_tokens=said, total_tokens=given + said)
+    counts = {"turns": turns, "input_tokens": given, "output_tokens": said, "total_tokens": given + said}
+    return before.model_copy(update=counts)
 
 
 def _counted(messages: Sequence[Message]) -> tuple[int, int, int]:
@@ -66,8 +77,8 @@ def _number(value: object) -> int:
 
 
 def opaque(framework: str, raw: Any, *, role: Role = "system") -> Message:
-    """An entry that is kept for the framework and hidden from people: it has no words."""
-    return Message(role=role, metadata={framework: {_RAW: raw}})
+    """A message that stores an entry for the framework; it has no text, so people do not see it."""
+    return Message(role=role, metadata={framework: {RAW: raw}})
 
 
 def mapped_exactly(
@@ -90,9 +101,9 @@ def mapped_exactly(
 
 
 def raw_of(framework: str, message: Message) -> Any:
-    """What `opaque` was given; None if the message is none of these."""
+    """The entry that `opaque` was given; None if the message is not opaque."""
     kept = message.metadata.get(framework)
-    return thaw(kept[_RAW]) if isinstance(kept, dict) and _RAW in kept and not message.content else None
+    return thaw(kept[RAW]) if isinstance(kept, dict) and RAW in kept and not message.content else None
 
 
 def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
@@ -101,7 +112,7 @@ def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is int:
-        return bool(-(1 << 63) <= value < 1 << 63)
+        return bool(-MAX_INT < value < MAX_INT)
     if kind is float:
         return math.isfinite(value)
     if levels == 0:

@@ -83,11 +83,11 @@ class SnapshotSessionService(BaseSessionService):
         return ListSessionsResponse(sessions=await in_thread(self._kept.listed, app_name, user_id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Remove a session for ever. What it shares with others stays."""
+        """Remove a session for ever. State that it shares with others stays."""
         await in_thread(self._kept.delete, (app_name, user_id, session_id.strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """What all sessions of a user share, without the prefix ``user:``."""
+        """The state that all sessions of a user share, without the prefix ``user:``."""
         return await in_thread(self._kept.shared_state, app_name, user_id)
 
     async def append_event(self, session: Session, event: Event) -> Event:
@@ -149,7 +149,7 @@ class _KeptSessions:
     def _of(self, app_name: str, user_id: str | None) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "app", "user", "session"):
             named = (str(about.get("app")), str(about.get("user")), str(about.get("session")))
-            # Neither companions nor branches that people made: ADK could not ask for those.
+            # Without companions and branches that people made: ADK does not know their ids.
             if name_in(meta.session_id, _name(named)) != _name(named):
                 continue
             if named[0] != app_name or user_id not in (None, named[1]):
@@ -181,7 +181,8 @@ class _KeptSessions:
             added = not _has(head, message)
             if not added:
                 return None
-            grown = described(head, (*head.messages, message), updated_at=max(head.updated_at, session.now()))
+            now = max(head.updated_at, session.now())
+            grown = described(head, (*head.messages, message), added=(message,), updated_at=now)
             return self._change(grown, key, own, event.timestamp)
 
         session.change(change)

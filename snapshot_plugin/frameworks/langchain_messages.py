@@ -36,6 +36,15 @@ class Mapped(NamedTuple):
 
     message: Message
     pristine: BaseMessage
+    editable: tuple[str, ...]
+    """The fields of it that hold a dict or a list."""
+
+    @classmethod
+    def of(cls, message: Message) -> Mapped:
+        """A message of a session with the LangChain message that is made of it."""
+        pristine = langchain_message(message)
+        editable = tuple(name for name, value in pristine.__dict__.items() if type(value) in (dict, list))
+        return cls(message, pristine, editable)
 
     def stands_for(self, other: BaseMessage) -> bool:
         """Whether *other* is still what was mapped."""
@@ -49,13 +58,18 @@ class Mapped(NamedTuple):
     def copy(self) -> BaseMessage:
         """A copy of the LangChain message that the caller may change."""
         mine = self.pristine
-        if mine.__pydantic_extra__:
+        if mine.__pydantic_extra__ or mine.__pydantic_private__:
             return mine.model_copy(deep=True)
-        made = mine.__copy__()  # a third of what `model_copy` takes, and every turn copies every message
-        own = made.__dict__
-        for name, each in own.items():
-            if type(each) in (dict, list):
-                own[name] = thaw(each) if each else type(each)()
+        # Every turn copies every message, and this takes a tenth of what `model_copy` takes.
+        own = mine.__dict__.copy()
+        for name in self.editable:
+            own[name] = thaw(own[name]) if own[name] else type(own[name])()
+        made = object.__new__(type(mine))
+        put = object.__setattr__
+        put(made, "__dict__", own)
+        put(made, "__pydantic_fields_set__", mine.__pydantic_fields_set__.copy())
+        put(made, "__pydantic_extra__", None if mine.__pydantic_extra__ is None else {})
+        put(made, "__pydantic_private__", None)
         return made
 
 
@@ -65,11 +79,9 @@ def mapped(given: BaseMessage) -> Mapped | None:
     if _CLASSES.get(kind) is not type(given):
         return None
     try:
-        message = _message(given, kind)
-        pristine = langchain_message(message)
+        result = Mapped.of(_message(given, kind))
     except (InvalidSnapshot, ValueError, TypeError, KeyError):
         return None
-    result = Mapped(message, pristine)
     return result if result.stands_for(given) else None
 
 

@@ -76,11 +76,8 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that *config* names, or the thread's newest."""
         thread, ns = self._thread_of(config)
-        found = get_checkpoint_id(config) or thread.latest(ns)
-        if found is None or (ns, found) not in thread.index():
-            return None
-        [(snapshot, head)] = thread.load([(ns, found)])
-        return self._tuple(thread, snapshot, head)
+        found = thread.find(ns, get_checkpoint_id(config))
+        return self._tuple(thread, *found) if found else None
 
     def list(
         self,

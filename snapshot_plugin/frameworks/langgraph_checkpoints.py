@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.conversations import checked, described, is_exact_json, opaque, raw_of
-from snapshot_plugin.frameworks.langchain_messages import Mapped, langchain_message, mapped
+from snapshot_plugin.frameworks.langchain_messages import Mapped, mapped
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
@@ -39,7 +39,7 @@ def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
 
 
 def writes_prefix(ns: str, checkpoint_id: str) -> str:
-    """How the sections of a checkpoint's pending writes begin."""
+    """The prefix of the sections that hold a checkpoint's pending writes."""
     return f"{_WRITES}{ns}:{checkpoint_id}:"
 
 
@@ -49,49 +49,70 @@ def writes_key(ns: str, checkpoint_id: str, task_id: str) -> str:
 
 
 class MessageMap:
-    """The conversation as it was mapped or rebuilt last: what did not change is neither mapped nor built again."""
+    """A cache of the conversation as last mapped or rebuilt, so that unchanged messages are reused."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._known: dict[str | int, Mapped] = {}
+        self._talk: tuple[Message, ...] = ()
+        self._mapped: list[Mapped | None] = []
+        """What each message of the conversation stands for; None for one that is kept opaque."""
 
     def mapped(self, given: Sequence[BaseMessage], before: tuple[Message, ...]) -> tuple[Message, ...]:
         """*given* as messages of a session; those that are equal in *before* are the same objects."""
-        known, fresh, out = self._known, dict[str | int, Mapped](), list[Message]()
-        for index, each in enumerate(given):
-            name = each.id or index
-            found = known.get(name)
-            if found is None or not found.stands_for(each):
-                found = self._new(each, before[index] if index < len(before) else None)
-            if found is None:
-                out.append(opaque(FRAMEWORK, self._codec.packed(each)))
-            else:
-                fresh[name] = found
-                out.append(found.message)
-        self._known = fresh
-        return before if len(out) == len(before) and all(map(operator.is_, out, before)) else tuple(out)
+        if before is self._talk and self._begins(given):  # nearly always: some messages were added, or none
+            made = self._mapped + [mapped(each) for each in given[len(before) :]]
+        else:
+            known = self._by_name()
+            made = [self._again(index, each, known, before) for index, each in enumerate(given)]
+        out = [
+            found.message if found else opaque(FRAMEWORK, self._codec.packed(each))
+            for found, each in zip(made, given, strict=True)
+        ]
+        is_same = len(out) == len(before) and all(map(operator.is_, out, before))
+        self._talk, self._mapped = before if is_same else tuple(out), made
+        return self._talk
+
+    def _begins(self, given: Sequence[BaseMessage]) -> bool:
+        """Whether *given* begins with the whole conversation as it is known, all of it mapped."""
+        known = self._mapped
+        return len(given) >= len(known) and all(
+            found is not None
+            and each.__dict__ == found.pristine.__dict__
+            and type(each) is type(found.pristine)
+            and each.__pydantic_extra__ == found.pristine.__pydantic_extra__
+            for each, found in zip(given, known, strict=False)
+        )
+
+    def _by_name(self) -> dict[str | int, Mapped]:
+        return {found.message.id or index: found for index, found in enumerate(self._mapped) if found}
 
     @staticmethod
-    def _new(given: BaseMessage, before: Message | None) -> Mapped | None:
-        found = mapped(given)
-        return found._replace(message=before) if found and before is not None and before == found.message else found
+    def _again(
+        index: int, given: BaseMessage, known: Mapping[str | int, Mapped], before: Sequence[Message]
+    ) -> Mapped | None:
+        found = known.get(given.id or index)
+        if found is not None and found.stands_for(given):
+            return found
+        found, old = mapped(given), before[index] if index < len(before) else None
+        return found._replace(message=old) if found and old is not None and old == found.message else found
 
-    def rebuilt(self, messages: Sequence[Message]) -> list[BaseMessage]:
-        """The messages of LangChain that *messages* stand for; nobody else has the objects."""
-        known, fresh, out = self._known, dict[str | int, Mapped](), list[BaseMessage]()
-        for index, each in enumerate(messages):
-            raw = None if each.content else raw_of(FRAMEWORK, each)
-            if raw is not None:
-                out.append(self._codec.unpacked(raw))
-                continue
-            name = each.id or index
-            found = known.get(name)
-            if found is None or found.message is not each:
-                found = Mapped(each, langchain_message(each))
-            fresh[name] = found
-            out.append(found.copy())
-        self._known = fresh
-        return out
+    def rebuilt(self, messages: tuple[Message, ...]) -> list[BaseMessage]:
+        """The LangChain messages that *messages* stand for, as new objects."""
+        if messages is not self._talk:
+            known = self._by_name()
+            made = [self._of(index, each, known) for index, each in enumerate(messages)]
+            self._talk, self._mapped = messages, made
+        return [
+            found.copy() if found else self._codec.unpacked(raw_of(FRAMEWORK, each))
+            for found, each in zip(self._mapped, messages, strict=True)
+        ]
+
+    @staticmethod
+    def _of(index: int, message: Message, known: Mapping[str | int, Mapped]) -> Mapped | None:
+        if not message.content and raw_of(FRAMEWORK, message) is not None:
+            return None
+        found = known.get(message.id or index)
+        return found if found is not None and found.message is message else Mapped.of(message)
 
 
 class Codec:
@@ -146,7 +167,7 @@ class Codec:
         talk: Any = values.get(_MESSAGES)
         delta = isinstance(talk, _DeltaSnapshot)
         talk = talk.value if delta else talk
-        is_talk = isinstance(talk, list) and all(isinstance(each, BaseMessage) for each in talk)
+        is_talk = isinstance(talk, list) and all(issubclass(kind, BaseMessage) for kind in set(map(type, talk)))
         said = base.messages
         if is_talk:
             del values[_MESSAGES]

@@ -1,4 +1,4 @@
-"""A LangGraph thread in a store: which snapshot holds which checkpoint, told by labels."""
+"""A LangGraph thread in a store. Labels say which snapshot holds which checkpoint."""
 
 from __future__ import annotations
 
@@ -40,13 +40,9 @@ class Thread:
         self._session = shared_session(store, session_id_for(thread_id) + (COMPANION if sub else ""))
         self._codec, self._messages = codec, MessageMap(codec)
         self._checkpoints = Checkpoints(self._session, labels_of)
-        self.index, self.load, self.delete = (
-            self._checkpoints.index, self._checkpoints.load, self._checkpoints.delete,
-        )  # fmt: skip
-
-    def latest(self, ns: str) -> str | None:
-        """The id of the newest checkpoint in a namespace."""
-        return max((each for space, each in self.index() if space == ns), default=None)
+        kept = self._checkpoints
+        self.index, self.latest, self.find, self.load = kept.index, kept.latest, kept.find, kept.load
+        self.delete = kept.delete
 
     def checkpoint(self, snapshot: SessionSnapshot) -> dict[str, Any]:
         """The checkpoint that *snapshot* holds."""
@@ -160,7 +156,7 @@ def matches(metadata: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bo
 
 
 def ancestors(index: Mapping[CheckpointKey, Located], ns: str, checkpoint_id: str | None) -> list[CheckpointKey]:
-    """The checkpoints before one, nearest first, as far as they are there."""
+    """The stored ancestors of a checkpoint, nearest first."""
     out: dict[CheckpointKey, None] = {}
     entry = index.get((ns, checkpoint_id or ""))
     while entry and (key := (ns, entry.labels.get("parent", ""))) in index and key not in out:

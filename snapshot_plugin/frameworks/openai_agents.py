@@ -19,7 +19,7 @@ from agents.memory.session_settings import SessionSettings
 from agents.run_state import RunState
 
 from snapshot_plugin.frameworks.conversations import checked, described
-from snapshot_plugin.frameworks.openai_items import item_of, message_of
+from snapshot_plugin.frameworks.openai_items import item_in, item_of, message_of
 from snapshot_plugin.frameworks.sessions import (
     Key,
     LabelledSnapshot,
@@ -77,7 +77,7 @@ class SnapshotSession(SessionABC):
 
     async def add_items(self, items: Sequence[Any]) -> None:
         """Add items at the end, all or none."""
-        await self._run(self._replace, lambda before: (*before, *map(message_of, items)) if items else before)
+        await self._run(self._add, items)
 
     async def pop_item(self) -> Any | None:
         """Remove and return the last item; None if there is none."""
@@ -110,7 +110,7 @@ class SnapshotSession(SessionABC):
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> Any | None:
-        """What the SDK's compaction session asks its underlying session for: items, and how to replace the last."""
+        """Called by the SDK's compaction session: the items, and a function that replaces the last of them."""
         from agents.memory.session import _CompactionSnapshot  # noqa: PLC0415 — not in every supported release
 
         messages = await self._run(self._messages)
@@ -136,9 +136,16 @@ class SnapshotSession(SessionABC):
         return found.messages if found else ()
 
     def _get(self, limit: int | None) -> list[Any]:
-        messages = self._messages()
-        first = 0 if limit is None or limit < 0 else max(0, len(messages) - limit)
-        return [item_of(each) for each in messages[first:]]
+        found = self._session.first_lines()
+        if found is not None:
+            checked(found.session, FRAMEWORK)
+            return [item_in(line) for line in _latest(found.messages, limit)]
+        return [item_of(each) for each in _latest(self._messages(), limit)]
+
+    def _add(self, items: Sequence[Any]) -> None:
+        added = tuple(map(message_of, items))
+        if added:
+            self._session.change(lambda head: self._change(head, (*(head.messages if head else ()), *added), added))
 
     def _replace(self, make: Callable[[tuple[Message, ...]], tuple[Message, ...]]) -> None:
         def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
@@ -148,13 +155,15 @@ class SnapshotSession(SessionABC):
 
         self._session.change(change)
 
-    def _change(self, head: SessionSnapshot | None, messages: tuple[Message, ...]) -> LabelledSnapshot:
+    def _change(
+        self, head: SessionSnapshot | None, messages: tuple[Message, ...], added: tuple[Message, ...] | None = None
+    ) -> LabelledSnapshot:
         base = checked(head, FRAMEWORK) or new_session(self._session.session_id, FRAMEWORK)
         facts: dict[str, Any] = {"updated_at": max(base.updated_at, self._session.now())}
         if FRAMEWORK not in base.plugins:
             facts["plugins"] = {**base.plugins, FRAMEWORK: FORMAT}
         return LabelledSnapshot(
-            described(base, messages, **facts), {"framework": FRAMEWORK, "session": self.session_id}
+            described(base, messages, added=added, **facts), {"framework": FRAMEWORK, "session": self.session_id}
         )
 
     def _pop(self) -> Any | None:
@@ -168,7 +177,7 @@ class SnapshotSession(SessionABC):
         return item_of(popped[0]) if popped else None
 
     def _keep(self, state: Any | None, messages: tuple[Message, ...] | None = None) -> None:
-        """Make *state* the kept run and *messages* the conversation, at once; None: no run, the same messages."""
+        """Set the kept run and the messages in one save. None means no run, or unchanged messages."""
 
         def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
             before = head.messages if head else ()
@@ -206,6 +215,10 @@ class SnapshotSession(SessionABC):
         return replaced
 
 
+def _latest(entries: Sequence[T], limit: int | None) -> Sequence[T]:
+    return entries if limit is None or limit < 0 else entries[max(0, len(entries) - limit) :]
+
+
 class _SessionConversation:
     """The conversation of an agent in a `persistent_session`."""
 
@@ -222,5 +235,5 @@ class _SessionConversation:
 
 
 def persistent_conversation(agent: object, session_id: str, place: Place) -> _SessionConversation | None:
-    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    """The conversation that `persistent_session` keeps for an `Agent`; None if *agent* is something else."""
     return _SessionConversation(agent, SnapshotSession(session_id, place)) if isinstance(agent, Agent) else None

@@ -6,19 +6,21 @@ item that the mapping would not give back exactly is kept as it is and hidden fr
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of
-from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
-from snapshot_plugin.model.frozen import freeze, thaw
+from snapshot_plugin.codec.document import parsed
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted
+from snapshot_plugin.frameworks.conversations import RAW, mapped_exactly
+from snapshot_plugin.model.frozen import FrozenDict, thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
-__all__ = ["item_of", "message_of"]
+__all__ = ["item_in", "item_of", "message_of"]
 
 _FIELD = "openai"
+_TEXT = {str}
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -29,17 +31,45 @@ def message_of(item: Any) -> Message:
         TypeError: JSON cannot carry the item.
         InvalidInput: it holds a NaN or an infinity, or is nested too deeply.
     """
-    exact = item if is_exact_json(item) else json.loads(json.dumps(item))
-    return mapped_exactly(_FIELD, exact, _mapped, item_of)
+    if _is_plain(item):
+        with contextlib.suppress(InvalidSnapshot, ValueError):
+            return _said_plainly(item)
+    try:
+        return mapped_exactly(_FIELD, item, _mapped, item_of)
+    except InvalidInput:  # a tuple, an enum: JSON carries them as something else
+        return mapped_exactly(_FIELD, json.loads(json.dumps(item)), _mapped, item_of)
 
 
 def item_of(message: Message) -> Any:
     """The item that *message* was made of; each call makes a new one."""
-    if not message.content and (raw := raw_of(_FIELD, message)) is not None:
-        return raw
     about = message.metadata[_FIELD]
-    rest = thaw(about["rest"])
-    return {**_READ[about["kind"]](message, rest.pop("parts", None)), **rest}
+    if not message.content and RAW in about:
+        return thaw(about[RAW])
+    return _item([block.raw() for block in message.content], about["kind"], thaw(about["rest"]), message.metadata)
+
+
+def item_in(line: bytes) -> Any:
+    """The item in a stored line, read without making a message first.
+
+    Raises:
+        SnapshotCorrupted: the line holds none.
+    """
+    try:
+        message = parsed(line)["message"]
+        metadata, blocks = message["metadata"], message.get("content", ())
+        about = metadata[_FIELD]
+        if not blocks and RAW in about:
+            return about[RAW]
+        return _item(blocks, about["kind"], about["rest"], metadata)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise SnapshotCorrupted("a stored message is no item of this framework") from error
+
+
+def _item(
+    blocks: Sequence[Mapping[str, Any]], kind: str, rest: dict[str, Any], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The item of these stored blocks; *rest* becomes a part of it."""
+    return {**_READ[kind](blocks, rest.pop("parts", None), metadata), **rest}
 
 
 def _mapped(item: Any) -> Message | None:
@@ -56,8 +86,8 @@ def _mapped(item: Any) -> Message | None:
 
 
 def _message(role: Role, kind: str, rest: Mapping[str, Any], content: list[Any], **more: Any) -> Message:
-    about = freeze({_FIELD: {"kind": kind, "rest": rest}, **more})  # once; its depth is known
-    return Message(role=role, content=content, metadata=about)
+    about = {_FIELD: {"kind": kind, "rest": rest}, **more}
+    return Message.model_validate({"role": role, "content": content, "metadata": about})
 
 
 def _without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -67,23 +97,53 @@ def _without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
 # Messages -------------------------------------------------------------------------------------------------
 
 
+def _is_plain(item: Any) -> bool:
+    """Whether all fields of *item* are text, as in most items. It then round-trips exactly without a comparison."""
+    return (
+        type(item) is dict
+        and {*map(type, item), *map(type, item.values())} == _TEXT
+        and item.get("role") in _ROLES
+        and item.get("type", "message") == "message"
+        and "content" in item
+        and "parts" not in item
+    )
+
+
+def _said_plainly(item: dict[str, str]) -> Message:
+    rest = FrozenDict(_without(item, "content"))
+    about = FrozenDict({_FIELD: FrozenDict({"kind": "text", "rest": rest})})
+    content = ({"type": "text", "text": item["content"]},)
+    return Message.model_validate({"role": _ROLES[item["role"]], "content": content, "metadata": about})
+
+
 def _said(item: dict[str, Any]) -> Message | None:
     rest, content = _without(item, "content"), item["content"]
     if isinstance(content, str):
-        return _message(_ROLES[item["role"]], "text", rest, [TextBlock(text=content)])
-    blocks = [_block(part) for part in content]
+        return _message(_ROLES[item["role"]], "text", rest, [_words(content)])
+    blocks = [_words(part["text"]) if "text" in part else part for part in content]
     rest["parts"] = [_without(part, "text") if "text" in part else None for part in content]
     return _message(_ROLES[item["role"]], "parts", rest, blocks) if blocks else None
 
 
-def _block(part: dict[str, Any]) -> Any:
-    return TextBlock(text=part["text"]) if "text" in part else parse_block(part)
+def _words(text: Any, kind: str = "text") -> dict[str, Any]:
+    return {"type": kind, "text": _text(text)}
 
 
-def _read_parts(message: Message, parts: Any) -> list[Any]:
+def _text(value: Any) -> str:
+    """*value*, if it is text: a block that does not fit its kind could not be shown to people."""
+    if type(value) is not str:
+        raise TypeError("not text")
+    return value
+
+
+def _said_in(blocks: Sequence[Mapping[str, Any]]) -> str:
+    return "".join([block["text"] for block in blocks])
+
+
+def _read_parts(blocks: Sequence[Mapping[str, Any]], parts: Any) -> list[Any]:
     return [
-        thaw(block.raw()) if part is None else {**part, "text": getattr(block, "text", None)}
-        for block, part in zip(message.content, parts, strict=True)
+        thaw(block) if part is None else {**part, "text": block.get("text", "")}
+        for block, part in zip(blocks, parts, strict=True)
     ]
 
 
@@ -91,15 +151,18 @@ def _read_parts(message: Message, parts: Any) -> list[Any]:
 
 
 def _called(item: dict[str, Any]) -> Message:
-    block = ToolCallBlock(tool_call_id=item["call_id"], title=item["name"], raw_input=item["arguments"])
+    block = {
+        "type": "tool_call", "toolCallId": _text(item["call_id"]), "title": _text(item["name"]),
+        "rawInput": item["arguments"],
+    }  # fmt: skip
     return _message("assistant", "call", _without(item, "call_id", "name", "arguments"), [block])
 
 
-def _read_call(message: Message, _: Any) -> dict[str, Any]:
-    block = message.content[0]
-    if not isinstance(block, ToolCallBlock):
-        raise InvalidSnapshot("a tool call's message holds no tool call")
-    return {"call_id": block.tool_call_id, "name": block.title, "arguments": block.raw_input}
+def _read_call(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    (block,) = blocks
+    return {
+        "call_id": block["toolCallId"], "name": block.get("title", ""), "arguments": thaw(block.get("rawInput"))
+    }  # fmt: skip
 
 
 def _answered(item: dict[str, Any]) -> Message | None:
@@ -107,20 +170,20 @@ def _answered(item: dict[str, Any]) -> Message | None:
     if not isinstance(output, str):
         return None
     rest = _without(item, "output", "call_id")
-    return _message("tool", "answer", rest, [TextBlock(text=output)], tool_call_id=item["call_id"])
+    return _message("tool", "answer", rest, [_words(output)], tool_call_id=item["call_id"])
 
 
 def _thought(item: dict[str, Any]) -> Message | None:
-    blocks = [ThoughtBlock(text=part["text"]) for part in item["summary"]]
+    blocks = [_words(part["text"], "thought") for part in item["summary"]]
     rest = {**_without(item, "summary"), "parts": [_without(part, "text") for part in item["summary"]]}
     return _message("assistant", "thought", rest, blocks) if blocks else None
 
 
-_READ: dict[str, Callable[[Message, Any], dict[str, Any]]] = {
-    "text": lambda message, _: {"content": message.text},
-    "parts": lambda message, parts: {"content": _read_parts(message, parts)},
-    "call": _read_call,
-    "answer": lambda message, _: {"call_id": message.metadata["tool_call_id"], "output": message.text},
-    "thought": lambda message, parts: {"summary": _read_parts(message, parts)},
+_READ: dict[str, Callable[[Sequence[Mapping[str, Any]], Any, Mapping[str, Any]], dict[str, Any]]] = {
+    "text": lambda blocks, _, __: {"content": _said_in(blocks)},
+    "parts": lambda blocks, parts, _: {"content": _read_parts(blocks, parts)},
+    "call": lambda blocks, _, __: _read_call(blocks),
+    "answer": lambda blocks, _, about: {"call_id": about["tool_call_id"], "output": _said_in(blocks)},
+    "thought": lambda blocks, parts, _: {"summary": _read_parts(blocks, parts)},
 }
-"""How the readable fields of each kind of item come back."""
+"""How the readable fields of each kind of item come back from stored blocks, the kept parts, and the metadata."""

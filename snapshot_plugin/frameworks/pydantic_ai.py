@@ -296,7 +296,7 @@ class _SavedConversation:
 
 
 def persistent_conversation(agent: object, session_id: str, place: Place) -> _SavedConversation | None:
-    """What `persistent_session` keeps of an `Agent`; None if *agent* is something else."""
+    """The conversation that `persistent_session` keeps for an `Agent`; None if *agent* is something else."""
     if not isinstance(agent, AbstractAgent):
         return None
     return _SavedConversation(agent, session_id, SnapshotConversationStore(place))

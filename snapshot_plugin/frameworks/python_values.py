@@ -190,7 +190,7 @@ class ValueCodec:
     def _class(self, name: str) -> type[Any]:
         self._check(name)
         module, _, path = name.partition(":")
-        found: Any = sys.modules.get(module)  # what is stored does not choose what is imported
+        found: Any = sys.modules.get(module)  # stored data must not decide what is imported
         for part in path.split("."):
             found = getattr(found, part, None)
         if not isinstance(found, type) or key_of(found) != name:

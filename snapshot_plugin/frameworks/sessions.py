@@ -19,11 +19,12 @@ from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, Sna
 from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot, origin_of
 from snapshot_plugin.store import is_url, open_store
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.sync import SyncStore
+from snapshot_plugin.store.views import StoredLines
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -53,14 +54,14 @@ _ATTEMPTS = 100
 _RECENT = 64
 _PREFIX = 40
 WORKFLOW = "+workflow"
-"""How the id of a session ends that holds a workflow, whose name may also be a conversation's."""
+"""The suffix of a workflow's session id, because a conversation may have the same name."""
 _RESERVED = re.compile(r"\+(memory|subgraphs|workflow)$|~[0-9a-f]{24}$")
 _OPEN: WeakValueDictionary[Any, SnapshotStore] = WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
 def open_place(place: Place, key: Key = None) -> SyncStore:
-    """The store at *place*, opened once for everybody in this process who names the same place and key.
+    """The store at *place*, opened once per process for each place and key.
 
     Raises:
         InvalidInput: *place* is an open store, and a key is given as well.
@@ -101,36 +102,52 @@ class SharedSession:
         """The number of the snapshot that `current` returned last; 0 if there was none."""
         self._snapshot: SessionSnapshot | None = None
         self._tip: Tip | None = None
+        self._was_read = False
 
     def current(self) -> SessionSnapshot | None:
         """The newest snapshot; None if the session does not exist. Read again only if another writer changed it."""
         with self.lock:
-            tip = self.store.tip(self.session_id)
+            tip = self.store.tip(self.session_id) if self._snapshot else None
             if tip is not None and self._tip is None and self.seq == tip.seq:
                 self._tip = tip  # our own save
             elif tip is None or tip != self._tip:
-                self._read(tip)
+                self._read()
             return self._snapshot
+
+    def first_lines(self) -> StoredLines | None:
+        """The newest snapshot as stored lines, which is cheap for a process that reads only once.
+
+        None if the session does not exist or was read before; `current` then has the messages, or keeps them.
+        """
+        with self.lock:
+            if self._was_read:
+                return None
+            self._was_read = True
+            with contextlib.suppress(SnapshotNotFound):
+                return self.store.lines(self.session_id)
+        return None
 
     @staticmethod
     def now() -> datetime:
-        """The time that a change is made at."""
+        """The current time in UTC."""
         return datetime.now(UTC)
 
     @property
     def last(self) -> SessionSnapshot | None:
-        """What this process saved or read last, without a look at the store."""
+        """The snapshot that this process saved or read last; does not access the store."""
         return self._snapshot
 
-    def _read(self, tip: Tip | None) -> None:
-        self._snapshot, self._tip, self.seq = None, None, 0
-        if tip is None:
-            return
-        try:
+    def _read(self) -> None:
+        self._forget()
+        self._was_read = True
+        with contextlib.suppress(SnapshotNotFound):
             found = self.store.read(self.session_id)
-        except SnapshotNotFound:  # it was deleted while we looked
-            return
-        self._snapshot, self._tip, self.seq = found.snapshot, tip, found.ref.seq
+            origin = origin_of(found.snapshot)
+            self._snapshot, self.seq = found.snapshot, found.ref.seq
+            self._tip = Tip(origin.seq, origin.id) if origin else None
+
+    def _forget(self) -> None:
+        self._snapshot, self._tip, self.seq = None, None, 0
 
     def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
@@ -150,7 +167,7 @@ class SharedSession:
                 try:
                     ref = self.store.save(change.snapshot, base=self.seq, labels=change.labels, trigger="framework")
                 except Conflict:
-                    self._read(None)
+                    self._forget()
                     continue
                 self._snapshot, self.seq, self._tip = change.snapshot, ref.seq, None
                 return ref.seq
@@ -162,10 +179,10 @@ class SharedSession:
     def _made(
         self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None], is_newest: bool
     ) -> LabelledSnapshot | None:
-        """What *make* returns for the newest snapshot; or for the last known one, where an error counts as None."""
+        """Call *make* with the newest snapshot, or with the last known one, where an error counts as None."""
         if is_newest:
             return make(self.current())
-        with contextlib.suppress(Exception):  # it may hold of the old snapshot only
+        with contextlib.suppress(Exception):  # the error may concern only the outdated snapshot
             return make(self._snapshot)
         return None
 
@@ -174,14 +191,14 @@ class SharedSession:
         with self.lock:
             with contextlib.suppress(SnapshotNotFound):
                 self.store.delete(self.session_id, purge=True)
-            self._read(None)
+            self._forget()
 
 
 _SHARED: WeakKeyDictionary[SyncStore, WeakValueDictionary[str, SharedSession]] = WeakKeyDictionary()
 
 
 def shared_session(store: SyncStore, session_id: str) -> SharedSession:
-    """The one object of this process for a session of *store*."""
+    """The object that all users of a session of *store* share in this process."""
     with _LOCK:
         sessions = _SHARED.setdefault(store, WeakValueDictionary())
         session = sessions.get(session_id)
@@ -191,7 +208,7 @@ def shared_session(store: SyncStore, session_id: str) -> SharedSession:
 
 
 class OpenSessions:
-    """The sessions of a place that an adapter used last; others are opened again when they are asked for."""
+    """The sessions of a place that an adapter used last; others are reopened on demand."""
 
     def __init__(self, place: Place, key: Key) -> None:
         self.store = open_place(place, key)
@@ -216,7 +233,7 @@ def labelled(store: SyncStore, framework: str, *names: str) -> Iterator[tuple[Sn
 
 
 def name_in(session_id: str, named: str | None) -> str:
-    """What a framework calls a session: *named*, unless it is a branch that people made of the session so named."""
+    """The framework's name of a session: *named*, unless it is a branch that people made of that session."""
     return named if named is not None and session_id_for(named) == session_id else session_id
 
 

@@ -45,7 +45,7 @@ class _Current:
 
 
 class Bridge:
-    """Answers the requests of one front end. The manager is the caller's, and open."""
+    """Answers the requests of one front end. The caller opens and closes the manager."""
 
     def __init__(
         self, manager: SnapshotManager, *, make_id: Callable[[], str] = new_id, deleted: Deleted | None = None
@@ -57,7 +57,7 @@ class Bridge:
         self._current: _Current | None = None
 
     async def answer(self, raw: Any) -> Reply:
-        """The answer to one request. An error is an answer too."""
+        """Carry out one request and return its answer. A `SnapshotError` is returned as an answer."""
         correlation = raw.get("id") if isinstance(raw, dict) else None
         try:
             reply = await self._do(requests.read_request(raw))
@@ -133,7 +133,7 @@ class Bridge:
     @_do.register
     async def _clear(self, request: requests.ClearSession) -> Reply:
         _ = request
-        await self._let_go()
+        await self._close_current()
         return {"type": "session_cleared"}
 
     @_do.register
@@ -158,7 +158,7 @@ class Bridge:
         except SnapshotNotFound as error:
             return {**refusal(error), "type": "session_deleted", "success": False}
         if self._current and self._current.session_id == session_id:
-            await self._let_go()
+            await self._close_current()
         async with self._manager.leasing(session_id) as leased:
             await leased.take()  # take exclusive ownership
             await leased.release()
@@ -186,7 +186,7 @@ class Bridge:
             session_id=self._make_id(), provider_type="ipc", title=title, created_at=now, updated_at=now
         )
         current = _Current(begun)
-        await self._let_go()
+        await self._close_current()
         await self._manager.start_auto_snapshot(current)
         try:
             await self._manager.snapshot(current, trigger="created")
@@ -197,24 +197,24 @@ class Bridge:
         return current
 
     async def _switch(self, session_id: str) -> None:
-        """Make another session the current one; if that cannot be had, the one there is stays."""
+        """Switch to another session. If it cannot be opened, the current one stays."""
         found = await self._manager.store.read(session_id)
         current = _Current(found.snapshot)
         await self._manager.start_auto_snapshot(current, baseline=found)
-        await self._freshen(current, found)
-        await self._let_go()
+        await self._reload(current, found)
+        await self._close_current()
         self._current = current
 
-    async def _freshen(self, current: _Current, found: StoredSnapshot) -> None:
-        """Read the session again: taking its lease may have recovered a spool.
+    async def _reload(self, current: _Current, found: StoredSnapshot) -> None:
+        """Read the session again, because taking its lease may have recovered a spool.
 
-        No other process can change it now.
+        The lease is held, so no other process can change the session now.
         """
         newest = await self._manager.store.read(current.session_id)
         if newest.ref.seq != found.ref.seq:
             current.state = newest.snapshot
 
-    async def _let_go(self) -> None:
+    async def _close_current(self) -> None:
         if self._current is not None:
             await self._manager.stop_auto_snapshot(self._current.session_id)
         self._current, self.state = None, ClientState()
@@ -230,7 +230,7 @@ class Bridge:
         return await self._manager.store.load(session_id)
 
     def _read(self, raw: Sequence[dict[str, Any]], known: SessionSnapshot | None) -> tuple[Message, ...]:
-        """Messages as the session files of front ends have them, checked by the one road all documents take."""
+        """Convert messages of front ends' session files, validated like every other document."""
         now = rfc3339(self._manager.clock())
         first = len(known.messages) if known else 0
         messages = [
@@ -264,7 +264,7 @@ def _grown(before: SessionSnapshot, added: Sequence[Message], *, now: datetime) 
 
 
 def _counted(message: Message) -> Message:
-    """Front ends need not count: where they did not, the message has an estimate, and says so."""
+    """Estimate tokens where the front end did not count them, and mark them as an estimate."""
     if message.token_count is not None:
         return message
     return message.evolve(token_count=message_tokens(message), token_count_estimated=True)

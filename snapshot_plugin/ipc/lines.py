@@ -7,7 +7,7 @@ from collections.abc import Iterator
 __all__ = ["MAX_LINE", "BoundedLines", "TooLong"]
 
 MAX_LINE = 64 << 20
-"""The longest line that is taken, in bytes."""
+"""The longest accepted line, in bytes."""
 
 
 class TooLong:
@@ -15,7 +15,7 @@ class TooLong:
 
 
 class BoundedLines:
-    """Cuts a stream at newlines; holds at most *limit* bytes, and one piece."""
+    """Splits a stream at newlines; buffers at most *limit* bytes and one chunk."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit

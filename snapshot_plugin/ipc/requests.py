@@ -32,7 +32,7 @@ class _Request(BaseModel):
 
 
 class CreateSession(_Request):
-    """Begin a session; it is the current one then."""
+    """Begin a session and make it the current one."""
 
     type: Literal["session_create"]
     title: str | None = None
@@ -61,7 +61,7 @@ class LoadSession(_Request):
 
 
 class ListSessions(_Request):
-    """The sessions there are, last changed first."""
+    """List the sessions, last changed first."""
 
     type: Literal["session_list"]
     limit: int | None = Field(default=None, ge=1)
@@ -75,7 +75,7 @@ class DeleteSession(_Request):
 
 
 class ExportSession(_Request):
-    """A session as text; the current one where none is named."""
+    """Return a session as text; the current one if none is named."""
 
     type: Literal["session_export"]
     session_id: str | None = None
@@ -123,10 +123,10 @@ _ANY: TypeAdapter[Request] = TypeAdapter(Request)
 
 
 def read_request(raw: Any) -> Request:
-    """The request *raw* is.
+    """Parse a request.
 
     Raises:
-        InvalidInput: it is none, naming the field that does not fit.
+        InvalidInput: the request is invalid; the message names the field.
     """
     if not isinstance(raw, dict):
         raise InvalidInput("a request is a JSON object on one line", hint=_KNOWN)

@@ -22,7 +22,7 @@ _CHUNK = 1 << 16
 async def serve(
     bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = MAX_LINE
 ) -> None:
-    """Answer every line of *chunks*, one after the other. A last line without an end counts, too.
+    """Answer every line of *chunks*, one after the other. A last line without a newline counts, too.
 
     Returns when *chunks* end, or when the answers can no longer be written.
     """
@@ -50,7 +50,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _refuse(name: str) -> None:
-    raise InvalidInput(f"{name} is no JSON")
+    raise InvalidInput(f"{name} is not JSON")
 
 
 def _encoded(reply: Reply) -> bytes:
@@ -58,9 +58,9 @@ def _encoded(reply: Reply) -> bytes:
 
 
 async def chunks_of(fd: int) -> AsyncIterator[bytes]:
-    """What arrives at a file descriptor, until its end. Waiting for it can be cancelled."""
+    """Yield what arrives at a file descriptor until its end. Waiting can be cancelled."""
     while True:
-        with suppress(PermissionError):  # a plain file is always ready, and cannot be waited for
+        with suppress(PermissionError):  # a regular file is always ready and cannot be polled
             await anyio.wait_readable(fd)
         data = os.read(fd, _CHUNK)
         if not data:

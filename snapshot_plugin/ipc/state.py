@@ -17,14 +17,14 @@ class ClientState:
 
     @classmethod
     def started(cls, session_id: str) -> ClientState:
-        """A session begins."""
+        """The state after a session was created."""
         return cls(session_id=session_id)
 
     @classmethod
     def restored(cls, session_id: str, message_count: int) -> ClientState:
-        """A session is restored."""
+        """The state after a session was restored."""
         return cls(session_id=session_id, is_restored=True, message_count=message_count)
 
     def with_more(self, messages: int) -> ClientState:
-        """Messages were added."""
+        """The state after messages were added."""
         return replace(self, message_count=self.message_count + messages)

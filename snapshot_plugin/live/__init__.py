@@ -3,19 +3,19 @@
 ============  =======================================================================================
 `ports`       what a place for live sessions promises (`LivePlace`, `Hold`), and what a `Reducer` does
 `lease`       the exclusive right to own a session, with its epoch (fencing number); `Owner`
-`owners`      which sessions are live, and which lost their owner: without what a lease needs
-`spool`       the records since the last snapshot, in one file (`spool_format`: its bytes)
-`place`       leases and spools of a store on a local disk
-`session`     `LiveSession`: leased, spooled, reduced, saved; says what happens in every kind of trouble
-              (`storing`: never a gap in the spool, foreign writes)
-`sessions`    `LiveSessions`: those of one process: begin, resume, finish, list, delete
+`owners`      which sessions are live, and whose owner died, without importing `lease`
+`spool`       the records since the last snapshot, in one file (`spool_format`: how its bytes are read)
+`place`       leases and spools of a store on a local disk; `rows`: in a database
+`session`     `LiveSession`: leased, spooled, reduced, saved; lists how each failure is handled
+`storing`     its lease and spool; saving after another process wrote, deleted or damaged the session
+`sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process
 `schedule`    when a session is saved
-`recovery`    what a dead owner left becomes a snapshot, exactly once, and by which function
+`recovery`    turns a dead owner's records into a snapshot, exactly once
 `label`       title, tags, pin and note, as part of a snapshot
-`exclusive`   holding a session for a moment, to change something else about it than its conversation
-`steps`       work that threads and event loops run alike
+`exclusive`   holds a session briefly, to change something other than its conversation
+`steps`       work that runs both in threads and in event loops
 ============  =======================================================================================
 
-Promises: a record is spooled before it is passed on; what was recorded survives ``kill -9``; a snapshot is durable
-before its records are dropped; one living owner per session.
+Guarantees: a record is spooled before it is passed on; recorded events survive ``kill -9``; a snapshot is durable
+before its records are dropped; a session has at most one living owner.
 """

@@ -26,14 +26,14 @@ def label_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> SessionSnapshot:
-    """*snapshot* with those of `LABELS` that *request* names; other keys of *request* are ignored.
+    """*snapshot* with the `LABELS` that *request* names; other keys of *request* are ignored.
 
-    Values are not validated, so that old labels can always be restored; typed input goes through `checked_label`
-    first. ``updated_at`` stays: a new name does not make an old session look recent. Returns
-    *snapshot* itself if nothing is different.
+    Only types are checked, so that old labels can always be restored; user input goes through `checked_label`
+    first. ``updated_at`` stays: a rename does not make an old session look recent. Returns *snapshot* itself if
+    nothing changes.
 
     Raises:
-        InvalidInput: a value is of the wrong kind.
+        InvalidInput: a value has the wrong type.
     """
     before = label_of(snapshot)
     changes = {name: value for name, value in typed_label(request).items() if before[name] != value}
@@ -45,13 +45,13 @@ def apply_label(snapshot: SessionSnapshot, request: Mapping[str, Any]) -> Sessio
 
 
 def carried_over(before: SessionSnapshot, now: SessionSnapshot) -> dict[str, Any]:
-    """The part of the label of *before* that *now* lacks: its maker does not keep labels."""
+    """The label fields of *before* that *now* lacks, because its writer does not keep labels."""
     old, new = label_of(before), label_of(now)
     return {name: value for name, value in old.items() if value and not new[name]}
 
 
 def typed_label(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of `LABELS` that *request* names. `InvalidInput` if one is of the wrong kind."""
+    """The `LABELS` that *request* names. Raises `InvalidInput` if one has the wrong type."""
     kinds = {"title": _is_text, "tags": _are_tags, "pinned": _is_flag, "note": _is_text}
     for name, is_right in kinds.items():
         if name in request and not is_right(request[name]):

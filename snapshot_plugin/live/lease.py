@@ -1,9 +1,9 @@
-"""The lease: the exclusive right to own a live session, as a kernel lock that the holder's death frees.
+"""The lease: the exclusive right to own a live session, as a kernel lock that ends with its holder.
 
-``.lease`` is locked for as long as the session is live. Its content names the owner; a proper stop empties it, so
-content without a lock means that the owner died. ``.lease.gate`` is locked for an instant by every process that
-looks at the lease or takes it, so a look never blocks a take and no name is read half-written. The gate contains
-the **epoch**: a number that grows each time the session is taken.
+``.lease`` is locked for as long as the session is live. It names the owner; a proper stop empties it, so content
+without a lock means that the owner died. Every process that reads or takes the lease briefly locks ``.lease.gate``
+first, so a read never makes a take fail and no name is read half-written. The gate contains the **epoch**: a number
+that grows each time the session is taken.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from snapshot_plugin.errors import SessionLocked
 from snapshot_plugin.model.ids import session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
-from snapshot_plugin.store.files import disk_errors, write_all
-from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.files import disk_errors, locked, write_all
 
-__all__ = ["Lease", "Owner", "ended_without_stop", "let_go", "owner_of"]
+__all__ = ["Lease", "LeaseState", "Owner", "ended_without_stop", "lease_of", "let_go", "owner_of"]
 
 _NAME: Final = ".lease"
 _GATE: Final = ".lease.gate"
@@ -58,7 +57,7 @@ class Owner(Value):
 
     @classmethod
     def read(cls, fd: int) -> Self | None:
-        """The owner that a lock file names in its first line; None if it names none."""
+        """The owner named in the first line of a lock file; None if there is none."""
         line, _, _rest = os.pread(fd, _LONGEST, 0).partition(b"\n")
         try:
             return cls.model_validate_json(line) if line else None
@@ -66,9 +65,9 @@ class Owner(Value):
             return None
 
     def write(self, fd: int) -> None:
-        """Name this owner in a lock file that the caller has locked."""
-        line = self.model_dump_json(exclude={"command"}).encode() + b"\n"  # 0.1.0 kept a whole command line here
-        # The new name first, then the cut: a kill in between leaves a whole first line.
+        """Write this owner to a lock file that the caller has locked."""
+        line = self.model_dump_json(exclude={"command"}).encode() + b"\n"  # 0.1.0 stored the command line here
+        # Write the new line before truncating: a kill in between leaves a complete first line.
         os.lseek(fd, 0, os.SEEK_SET)
         write_all(fd, line)
         os.ftruncate(fd, len(line))
@@ -83,19 +82,19 @@ class Owner(Value):
 
 
 def _program() -> str:
-    """The script's file name; the interpreter's where there is no script (``python -c``, a prompt)."""
+    """The script's file name; the interpreter's if there is no script (``python -c``, a prompt)."""
     script = Path(sys.argv[0]).name if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     name = script or Path(sys.executable or "python").name
     return "".join(char for char in name if char.isprintable())[:_PROGRAM_CHARS]
 
 
 class Lease:
-    """This process's hold on a session. Freed by `release`, or by the end of the process, however it ends."""
+    """This process's lock on a session. Released by `release`, or when the process ends for any reason."""
 
     def __init__(self, fd: int, directory: Path, owner: Owner, previous: Owner | None, epoch: int) -> None:
         self.owner = owner
         self.previous = previous
-        """The owner before, if it ended without a proper stop; None after a proper one."""
+        """The previous owner, if it ended without a proper stop; otherwise None."""
         self.epoch = epoch
         """The fencing number: higher than that of every earlier holder of this session."""
         self._path = directory / _NAME
@@ -105,10 +104,10 @@ class Lease:
 
     @classmethod
     def acquire(cls, directory: Path, owner: Owner) -> Self:
-        """Take the session whose directory this is.
+        """Take the lease of the session in *directory*.
 
         Raises:
-            SessionLocked: another process has it; the text says which and since when.
+            SessionLocked: another process has it; the message says which and since when.
             StoreUnavailable: the disk refused.
         """
         with _opened(directory, os.O_CREAT) as fd:
@@ -121,19 +120,19 @@ class Lease:
 
     @property
     def is_in_place(self) -> bool:
-        """False once the session's directory was moved or removed: the lock then guards nothing any more."""
+        """False once the session's directory was moved or removed: the lock then protects nothing."""
         try:
             return self._fd >= 0 and os.path.samestat(self._identity, os.stat(self._path))  # noqa: PTH116 — often
         except OSError:
             return False
 
     def release(self) -> None:
-        """Give the session up as properly stopped. May be called twice."""
+        """Release the session as properly stopped. Idempotent."""
         fd, self._fd = self._fd, -1
         let_go(fd)
 
     def hand_back(self) -> None:
-        """Give the session up as if it had never been taken: a dead owner stays known as dead."""
+        """Release the session as if it had not been taken: a previous dead owner is still reported as dead."""
         if self.previous is not None and self._fd >= 0:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):
@@ -148,7 +147,7 @@ class Lease:
 
 
 def let_go(fd: int) -> None:
-    """Close a lock file that names its owner, as properly given up. Does nothing if *fd* is -1."""
+    """Empty and close a lock file, as properly released. Does nothing if *fd* is -1."""
     if fd >= 0:
         # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
         with contextlib.suppress(OSError):
@@ -156,33 +155,36 @@ def let_go(fd: int) -> None:
         os.close(fd)
 
 
+class LeaseState(NamedTuple):
+    """A session's living `owner`, or the owner that `died`; neither after a proper stop."""
+
+    owner: Owner | None = None
+    died: Owner | None = None
+
+
+def lease_of(directory: Path) -> LeaseState:
+    """The living or dead owner of the session in *directory*. Changes nothing."""
+    if not (directory / _NAME).exists():
+        return LeaseState()
+    with _opened(directory) as fd:
+        name = Owner.read(fd)
+        is_held = not _lock(fd, fcntl.LOCK_SH)
+    return LeaseState(owner=name or _stranger(directory)) if is_held else LeaseState(died=name)
+
+
 def owner_of(directory: Path) -> Owner | None:
-    """The session's owner; None if it has none. A dead owner's name does not count."""
-    found = _look(directory)
-    return found.name or _stranger(directory) if found.is_held else None
+    """The session's living owner; None if it has none."""
+    return lease_of(directory).owner
 
 
 def ended_without_stop(directory: Path) -> Owner | None:
     """The session's last owner, if that process died without a proper stop."""
-    found = _look(directory)
-    return None if found.is_held else found.name
-
-
-class _LeaseState(NamedTuple):
-    name: Owner | None
-    is_held: bool
-
-
-def _look(directory: Path) -> _LeaseState:
-    if not (directory / _NAME).exists():
-        return _LeaseState(None, is_held=False)
-    with _opened(directory) as fd:
-        return _LeaseState(Owner.read(fd), is_held=not _lock(fd, fcntl.LOCK_SH))
+    return lease_of(directory).died
 
 
 @contextlib.contextmanager
 def _opened(directory: Path, flags: int = 0) -> Iterator[int]:
-    """The lease file, while no other process looks at it or takes it."""
+    """Open the lease file with the gate locked, so that no other process reads or takes the lease."""
     with (
         disk_errors("looking at the session's lease", session_id=_session_id(directory)),
         locked(directory / _GATE, session_id=_session_id(directory), timeout=_GATE_TIMEOUT),
@@ -203,7 +205,7 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 def _next_epoch(directory: Path) -> int:
-    """Count up in the gate, which the caller has locked. Written before anything is done under the new number."""
+    """Increment the epoch in the gate, which the caller has locked. Written before the new epoch is used."""
     fd = os.open(directory / _GATE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         text = os.pread(fd, 32, 0).strip()
@@ -236,9 +238,9 @@ _held: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 def _forget_in_child() -> None:
-    # A forked child shares the lock: without this it would keep the session after its parent was killed.
+    # A forked child shares the lock; without this it would keep the session locked after its parent dies.
     for lease in list(_held):
-        lease._leave_to_parent()  # noqa: SLF001 — the class of this module
+        lease._leave_to_parent()  # noqa: SLF001 — same module
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

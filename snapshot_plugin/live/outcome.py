@@ -26,7 +26,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def loggable(error: BaseException) -> str:
-    """An error for a log: our own message; of others only type and place, as their text may quote content."""
+    """An error for a log: our own message; for others only type and place, as their text may quote content."""
     if isinstance(error, SnapshotError):
         cause = error.__cause__
         is_ours = cause is None or isinstance(cause, OSError | SnapshotError) or not str(cause)
@@ -37,7 +37,7 @@ def loggable(error: BaseException) -> str:
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    """Log that something failed. What the error itself says is logged at DEBUG only."""
+    """Log that *what* failed. The error's own text is logged at DEBUG only."""
     _log.error("%s: %s", what, loggable(error))
     _log.debug("%s", what, exc_info=error)
 

@@ -1,6 +1,6 @@
-"""Which sessions of a store are live, and which lost their owner without a proper stop: one look for a whole list.
+"""Find which sessions of a store are live, and whose owner died without a proper stop, in one pass over a list.
 
-A lease that was released properly is empty, so most sessions cost one ``stat``. Nothing is created or changed.
+A properly released lease is empty, so most sessions cost one ``stat``. Nothing is created or changed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def ownerships(root: Path, session_ids: Iterable[str]) -> dict[str, Ownership]:
             directory = f"{root}/sessions/{dirname_of(session_id)}"
             if os.stat(f"{directory}/.lease").st_size:  # noqa: PTH116 — a list does this a thousand times
                 found[session_id] = _ownership(Path(directory))
-        except (OSError, SnapshotError):  # most have no lease; one may go away, or be no session, while we look
+        except (OSError, SnapshotError):  # most have no lease; a session may be deleted, or be invalid
             continue
     return {session_id: ownership for session_id, ownership in found.items() if ownership != Ownership()}
 
 
 def sessions_of(root: Path) -> list[str]:
-    """Every session with a directory in the store at *root*, also those that died before their first save."""
+    """Every session with a directory in the store at *root*, including those that died before their first save."""
     try:
         with os.scandir(root / "sessions") as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):  # there is no store, or none any more
+    except (FileNotFoundError, NotADirectoryError):  # there is no store, or it was removed
         return []
     return [session_id for name in names if (session_id := session_id_of(name)) is not None]
 
@@ -57,23 +57,20 @@ def abandoned(root: Path) -> list[str]:
 
 
 def unsaved(root: Path, saved: Collection[str]) -> dict[str, Ownership]:
-    """Sessions without any snapshot that are live or died: the store lists none of them, but they have records."""
+    """Sessions that are live or died before their first snapshot. The store does not list them."""
     known = frozenset(saved)
     return ownerships(root, [session_id for session_id in sessions_of(root) if session_id not in known])
 
 
 def _ownership(directory: Path) -> Ownership:
-    from snapshot_plugin.live.lease import ended_without_stop, owner_of  # noqa: PLC0415 — most lists meet none
+    from snapshot_plugin.live.lease import lease_of  # noqa: PLC0415 — most lists need no lease
 
-    owner = owner_of(directory)
-    if owner is not None:
-        return Ownership(owner=owner)
-    died = ended_without_stop(directory)
-    return Ownership(died=died, last_sign=_last_sign(directory)) if died else Ownership()
+    owner, died = lease_of(directory)
+    return Ownership(owner, died, _last_sign(directory) if died else None)
 
 
 def _last_sign(directory: Path) -> datetime:
-    """When its owner last wrote to the spool, or else when it took the session."""
+    """When the owner last wrote to the spool or, if it never did, when it took the session."""
     spool = directory / "live"
     newest = max((directory / ".lease").stat().st_mtime, spool.stat().st_mtime if spool.exists() else 0)
     return datetime.fromtimestamp(newest, UTC)

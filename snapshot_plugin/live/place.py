@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotCorrupted, SnapshotError
-from snapshot_plugin.live.aside import set_aside
-from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError
+from snapshot_plugin.live.lease import Lease, Owner, lease_of, owner_of
 from snapshot_plugin.live.owners import Ownership, sessions_of
-from snapshot_plugin.live.ports import Hold, LivePlace, LocalStore, PlacedStore, StoreWithRows
+from snapshot_plugin.live.ports import Hold, LivePlace, LocalPlace, LocalStore, Record, StoreWithRows
 from snapshot_plugin.live.rows import RowPlace
-from snapshot_plugin.live.spool import Record, Spool, read_spool, spool_has_records
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import read_spool, spool_has_records, unsaved
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -31,7 +31,7 @@ __all__ = [
 def place_of(store: SnapshotStore) -> LivePlace | None:
     """Where *store* keeps leases and spools; None if it has no such place and can only keep snapshots.
 
-    A store may bring its own as the attribute ``live_place``.
+    A store may provide its own place in the attribute ``live_place``.
     """
     own = getattr(store, "live_place", None)
     if own is not None:
@@ -39,15 +39,15 @@ def place_of(store: SnapshotStore) -> LivePlace | None:
         return place
     if isinstance(store, StoreWithRows):
         return RowPlace(store.live_rows, store.session_keys)
-    return FilePlace(store) if isinstance(store, PlacedStore) else None
+    return FilePlace(store) if isinstance(store, LocalPlace) else None
 
 
 def required_place(store: SnapshotStore) -> LivePlace:
-    """The same, for what cannot do without.
+    """As `place_of`, for callers that need leases and spools.
 
     Raises:
-        InvalidInput: the store has no leases: two processes could run one session, and what streams by would be
-            lost with this one.
+        InvalidInput: the store has no leases: two processes could run one session, and streamed output would be
+            lost if this one dies.
     """
     place = place_of(store)
     if place is None:
@@ -56,7 +56,7 @@ def required_place(store: SnapshotStore) -> LivePlace:
 
 
 def refuse_shared_without_leases(store: SnapshotStore) -> None:
-    """Raise `InvalidInput` for a store that several machines share and that has no leases: a bucket."""
+    """Raise `InvalidInput` if several machines share the store and it has no leases, as in a bucket."""
     if store.capabilities.several_machines and place_of(store) is None:
         raise _no_leases(store)
 
@@ -79,7 +79,7 @@ def ownerships_elsewhere(store: SnapshotStore) -> dict[str, Ownership]:
 class FilePlace:
     """Leases and spools as files in the session's directory: ``.lease``, ``.lease.gate``, ``live``."""
 
-    def __init__(self, store: PlacedStore) -> None:
+    def __init__(self, store: LocalPlace) -> None:
         self._store = store
 
     def take(self, session_id: str, owner: Owner) -> Hold:
@@ -87,18 +87,16 @@ class FilePlace:
         directory = self._store.session_dir(session_id)
         lease = Lease.acquire(directory, owner)
         try:
-            spool = self._open_spool(session_id, directory)
+            spool = Spool.open(directory, session_id=session_id, keys=self._store.session_keys(session_id))
         except BaseException:
             lease.hand_back()
             raise
-        return FileHold(session_id, directory, lease, spool, self)
+        return FileHold(session_id, lease, spool, self._store.session_keys)
 
-    def _open_spool(self, session_id: str, directory: Path, after: int = 0) -> Spool:
-        return Spool.open(directory, session_id=session_id, keys=self.keys_of(session_id), after=after)
-
-    def keys_of(self, session_id: str) -> SessionKeys | None:
-        """The keys that the session's spool is sealed with; None in a plain store."""
-        return self._store.session_keys(session_id)
+    def lease(self, session_id: str, owner: Owner) -> Lease | None:
+        """Take the lease without opening the spool; None if there is no such session."""
+        directory = self._existing(session_id)
+        return Lease.acquire(directory, owner) if directory else None
 
     def owner(self, session_id: str) -> Owner | None:
         """See `LivePlace`."""
@@ -113,7 +111,7 @@ class FilePlace:
     def _owner_as_far_as_known(self, session_id: str) -> Owner | None:
         try:
             return self.owner(session_id)
-        except SnapshotError:  # its lease cannot be looked at: it may be live
+        except SnapshotError:  # its lease cannot be read, so it may be live
             return Owner(pid=0, host="unknown", since=datetime.now(UTC))
 
     def abandoned(self) -> Sequence[str]:
@@ -121,11 +119,12 @@ class FilePlace:
         return [session_id for session_id in self._sessions() if self.is_abandoned(session_id)]
 
     def is_abandoned(self, session_id: str) -> bool:
-        """See `LivePlace`. The spool is not read here, only its size is looked at."""
+        """See `LivePlace`. Checks only the size of the spool."""
         directory = self._existing(session_id)
-        if directory is None or owner_of(directory) is not None:
+        if directory is None:
             return False
-        return ended_without_stop(directory) is not None or spool_has_records(directory, session_id)
+        owner, died = lease_of(directory)
+        return owner is None and (died is not None or spool_has_records(directory, session_id))
 
     def spool_mark(self, session_id: str) -> tuple[int, ...]:
         """See `LivePlace`."""
@@ -141,7 +140,8 @@ class FilePlace:
         directory = self._existing(session_id)
         if directory is None:
             return ()
-        return read_spool(directory, session_id=session_id, keys=self.keys_of(session_id)).records
+        keys = self._store.session_keys(session_id)
+        return read_spool(directory, session_id=session_id, keys=keys).records
 
     def _existing(self, session_id: str) -> Path | None:
         if isinstance(self._store, LocalStore):
@@ -156,30 +156,27 @@ class FilePlace:
 class FileHold:
     """A `Hold` of files."""
 
-    def __init__(self, session_id: str, directory: Path, lease: Lease, spool: Spool, place: FilePlace) -> None:
+    def __init__(
+        self, session_id: str, lease: Lease, spool: Spool, keys_of: Callable[[str], SessionKeys | None]
+    ) -> None:
         self.lease = lease
         self.epoch = lease.epoch
         self.previous = lease.previous
         self.damage = f"{spool.damage}; kept as {spool.set_aside}" if spool.damage else None
+        self.append = spool.append_all
+        """See `Hold`. An append is a single write; `flush` detects that the session was deleted."""
         self._session_id = session_id
-        self._directory = directory
-        self._use(spool)
-        self._place = place
+        self._spool = spool
+        self._keys_of = keys_of
         self._found, spool.found = spool.found, ()
-        self._found_base = self._found[0].n - 1 if self._found else spool.last
 
     @property
     def is_fenced(self) -> bool:
-        """See `Hold`. The kernel keeps others from the lease, but not from moving the directory away."""
+        """See `Hold`. The kernel lock protects the lease, but another process can still move the directory."""
         return not self.lease.is_in_place
 
     def watch(self, overtaken: Callable[[], None]) -> None:
-        """See `Hold`: the kernel holds the lock, so it cannot be taken over."""
-
-    def _use(self, spool: Spool) -> None:
-        self._spool = spool
-        self.append = spool.append_all
-        """See `Hold`. A deleted session is noticed by `flush`, not here: an append is one write, nothing else."""
+        """See `Hold`. Never calls *overtaken*: a kernel lock cannot be taken over."""
 
     @property
     def last(self) -> int:
@@ -197,29 +194,19 @@ class FileHold:
 
     def unsaved(self, after: int) -> Sequence[Record]:
         """See `Hold`."""
-        records = [record for record in self._found if record.n > after]
-        if records and self._found_base > after:
-            raise SnapshotCorrupted(
-                f"spool records {after + 1} to {self._found_base} are missing; those after them were not applied",
-                session_id=self._session_id,
-            )
-        return records
+        return unsaved(self._found, after, self._session_id)
 
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
         self._spool.truncate(upto)
         self._found = ()
-        with contextlib.suppress(SnapshotError):  # the snapshot saw whether the key was rotated: the spool follows
-            self._spool.rekey(self._place.keys_of(self._session_id))
+        with contextlib.suppress(SnapshotError):  # the key may have been rotated since
+            self._spool.rekey(self._keys_of(self._session_id))
 
     def set_aside(self, after: int) -> str | None:
         """See `Hold`."""
-        after = max(after, self._spool.last)
-        self._spool.close()
-        aside = set_aside(self._directory)
-        self._use(self._place._open_spool(self._session_id, self._directory, after))  # noqa: SLF001 — of this module
         self._found = ()
-        return str(aside) if aside else None
+        return str(self._spool.keep_aside(after))
 
     def release(self) -> None:
         """See `Hold`."""

@@ -1,11 +1,10 @@
-"""Recovery: the records of sessions that ended without a proper stop become a snapshot, exactly once.
+"""Recovery: turn the records of sessions that ended without a proper stop into a snapshot, exactly once.
 
 The invariant: a snapshot says in ``metadata.spool.upto`` which records it contains, and is durable before they are
-dropped. So recovery may be killed anywhere and run any number of times: no record is lost, none is applied twice.
-A session with a living owner is left alone, and one that cannot be recovered does not keep others from it.
+dropped. So recovery is idempotent and may be killed at any point: no record is lost, none is applied twice.
+Sessions with a living owner are skipped. A session that cannot be recovered does not stop the others.
 
-The package knows the function for each provider type by name and imports it when it is needed, so recovery needs no
-adapter in sight.
+`KNOWN` names the function for each provider type. It is imported on demand, so recovery imports no adapters.
 """
 
 from __future__ import annotations
@@ -63,13 +62,13 @@ async def recover(
 ) -> list[Recovered]:
     """Recover every session of *store* that has records beyond its head and no living owner.
 
-    Sessions that died with nothing to recover are reported too, once. What cannot be recovered is reported each
-    time and stays where it is. A store without a place for live sessions has nothing to recover.
+    Sessions that died with nothing to recover are reported too, once. Records that cannot be recovered are reported
+    each time and stay in the spool. A store without a place for live sessions has nothing to recover.
 
     Args:
-        store: the store to look through.
-        reducers: how to apply records, by provider type, beyond those the package knows (`reducers.KNOWN`).
-        now: the time to put on what is recovered.
+        store: the store to scan.
+        reducers: how to apply records, by provider type, beyond those the package knows (`KNOWN`).
+        now: the timestamp of the recovered snapshots.
     """
     place = place_of(store)
     found = [
@@ -115,13 +114,13 @@ def _recover_abandoned(
 def recover_hold(
     session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now: datetime
 ) -> Steps[Recovered | None]:
-    """Recover the session of *hold*, which the caller is about to record. None: there was nothing to do.
+    """Recover the session of *hold*, which the caller is about to record. None if there was nothing to do.
 
-    Afterwards the spool holds nothing that the head lacks, and numbers continue after the head's. Records that
-    cannot be applied are set aside, whole, and `Recovered.problem` says where.
+    Afterwards the head contains every record of the spool, and numbers continue after the head's. If records cannot
+    be applied, the whole spool is set aside, and `Recovered.problem` says where.
 
     Raises:
-        SnapshotError: what may work another time (disk, key, newer release) did not; the spool is as it was.
+        SnapshotError: a failure that a retry may fix (disk, key, newer release); the spool is unchanged.
     """
     try:
         recovered = yield from _recovered(session_id, hold, reducers, now)
@@ -156,7 +155,7 @@ def _recovered(session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now:
 
 
 class _Head(NamedTuple):
-    """The newest whole snapshot, and what a save on top of it names as its base."""
+    """The newest undamaged snapshot, and the base that a save on top of it must pass."""
 
     snapshot: SessionSnapshot | None
     base: int | None
@@ -180,7 +179,7 @@ def _snapshot_of(
 
 
 def _drop(hold: Hold, upto: int) -> str | None:
-    """Empty the spool. The records are saved and marked as saved, so a refusal is only told."""
+    """Truncate the spool. The snapshot already contains the records, so a failure is only reported."""
     try:
         hold.truncate(upto)
     except SnapshotError as error:
@@ -198,7 +197,7 @@ def reduce_messages(snapshot: SessionSnapshot, records: Sequence[Record]) -> Ses
     the assistant's message, or begins one. ``{"state": {…}}`` sets fields of the snapshot.
 
     Raises:
-        InvalidSnapshot: a record is of no such kind, or its content does not fit.
+        InvalidSnapshot: a record is of another kind, or its content is invalid.
     """
     for kind, values in _runs(records):
         if kind == "append":
@@ -210,7 +209,7 @@ def reduce_messages(snapshot: SessionSnapshot, records: Sequence[Record]) -> Ses
 
 
 def _runs(records: Sequence[Record]) -> Iterator[tuple[str, list[Any]]]:
-    """Neighbours of one kind together: thousands of small appends are one."""
+    """Group consecutive records of one kind, so that thousands of small appends are applied as one."""
     pairs = (pair for record in records if (pair := _kind_and_value(record)))
     for kind, run in groupby(pairs, key=lambda pair: pair[0]):
         yield kind, [value for _, value in run]
@@ -253,7 +252,7 @@ def _with_message(snapshot: SessionSnapshot, value: dict[str, Any]) -> SessionSn
 
 
 def _added(snapshot: SessionSnapshot, message: Message) -> SessionSnapshot:
-    return snapshot.append(message, now=snapshot.updated_at)  # reading no clock: the same records give the same
+    return snapshot.append(message, now=snapshot.updated_at)  # no clock: the result depends only on the records
 
 
 def _replaced(snapshot: SessionSnapshot, at: int, message: Message) -> SessionSnapshot:
@@ -275,7 +274,7 @@ def reduced(
     """*start* with *records* applied, by the function in *more* or in `KNOWN` for their provider type.
 
     Raises:
-        InvalidSnapshot: no function is known for them, or it raised, or it returned another session.
+        InvalidSnapshot: there is no function for them, or it raised, or it returned another session.
     """
     reduce = _reduce_for(start, records, more or {})
     try:
@@ -288,7 +287,7 @@ def reduced(
 
 
 def _reduce_for(start: SessionSnapshot, records: Sequence[Record], more: Mapping[str, Reduce]) -> Reduce:
-    """The first record may name the provider type; else the session does, and else it is messages."""
+    """Choose by the provider type in the first record, else by the session's if it is known, else ``messages``."""
     named = records[0].data.get("provider_type")
     if named is None:
         named = start.provider_type if start.provider_type in {*more, *KNOWN} else _DEFAULT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.owners import Ownership
-from snapshot_plugin.live.spool import Record
-from snapshot_plugin.live.spool_format import Bodies, RawRecord
+from snapshot_plugin.live.ports import Record
+from snapshot_plugin.live.spool import encoded
+from snapshot_plugin.live.spool_format import Sealing, unsaved
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
 
@@ -40,23 +40,23 @@ _LONGEST_ANSWER = 64 << 10
 
 
 class RowPlace:
-    """A `LivePlace` over rows. An owner that gives no sign for the time of a lease may be replaced."""
+    """A `LivePlace` over database rows. An owner that does not renew its lease in time may be replaced."""
 
     def __init__(self, rows: LiveRows, keys_of: Callable[[str], SessionKeys | None]) -> None:
         self._rows, self._keys_of = rows, keys_of
 
     def take(self, session_id: str, owner: Owner) -> Hold:
         """See `LivePlace`."""
-        bodies = Bodies(session_id, self._keys_of(session_id), os.urandom)
+        sealing = Sealing(session_id, self._keys_of(session_id))
         with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
             if isinstance(found, Held):
                 raise _locked(session_id, found)
-            hold = RowHold(session_id, self._rows, bodies, found, owner.control, keys_of=self._keys_of)
+            hold = RowHold(session_id, self._rows, sealing, found, owner.control, keys_of=self._keys_of)
         hold.begin()
         return hold
 
     def ask(self, session_id: str, request: str, *, seconds: float) -> str | None:
-        """Ask the session's owner, on whichever node it is, through the database; None if no answer comes."""
+        """Send a request to the session's owner on any node, through the database; None if it does not answer."""
         return self._rows.ask(short_id(session_id), request, seconds=seconds)
 
     def owner(self, session_id: str) -> Owner | None:
@@ -69,7 +69,7 @@ class RowPlace:
         return {session_id: _owner(text) for session_id, text in self._rows.owners().items()}
 
     def ownerships(self) -> dict[str, Ownership]:
-        """The sessions that are live, or ended without a proper stop: one query for a whole list."""
+        """The sessions that are live, or ended without a proper stop, in one query."""
         return {
             session_id: Ownership(owner=_owner(text))
             if is_alive
@@ -92,10 +92,8 @@ class RowPlace:
 
     def records(self, session_id: str) -> Sequence[Record]:
         """See `LivePlace`."""
-        bodies = Bodies(session_id, self._keys_of(session_id), os.urandom)
-        return [
-            Record(n, bodies.open(RawRecord(n, body, 0, 0))) for n, body in self._rows.records(short_id(session_id))
-        ]
+        sealing = Sealing(session_id, self._keys_of(session_id))
+        return [Record(n, sealing.open(n, body)) for n, body in self._rows.records(short_id(session_id))]
 
 
 class RowHold:
@@ -105,7 +103,7 @@ class RowHold:
         self,
         session_id: str,
         rows: LiveRows,
-        bodies: Bodies,
+        sealing: Sealing,
         taken: Taken,
         control: str | None = None,
         *,
@@ -117,7 +115,7 @@ class RowHold:
         self.previous = _owner(taken.previous) if taken.previous else None
         self.damage: str | None = None
         self._overtaken: Callable[[], None] = lambda: None
-        self._session_id, self._rows, self._bodies = session_id, rows, bodies
+        self._session_id, self._rows, self._sealing = session_id, rows, sealing
         self._sid = short_id(session_id)
         self._previous = taken.previous
         self._lock = threading.Lock()
@@ -125,18 +123,17 @@ class RowHold:
         self._is_over = self._unsynced = False
         self._last = taken.last
         self._found = self._opened(taken)
-        self._found_base = self._found[0].n - 1 if self._found else self._last
 
     def begin(self) -> None:
-        """The lease is durable: renew it from now on."""
+        """Start renewing the lease. Call this once the lease is durable."""
         self._rows.hold(self._sid, self.epoch, self._on_fenced, self._on_asked)
 
     def watch(self, overtaken: Callable[[], None]) -> None:
-        """See `Hold`. Noticed at the next statement, or when the lease is renewed."""
+        """See `Hold`. Detected at the next statement, or when the lease is renewed."""
         self._overtaken = overtaken
 
     def _on_asked(self, request: str) -> None:
-        """Another node asks: this process's own control socket answers, as it would on this machine."""
+        """Forward a request from another node to this process's own control socket."""
         if self._control and request != self._asked:
             self._asked = request
             threading.Thread(target=self._answer, args=(self._control, request), daemon=True).start()
@@ -165,7 +162,7 @@ class RowHold:
             raise
 
     def _opened(self, taken: Taken) -> tuple[Record, ...]:
-        """The records up to the first that is missing or does not open; the rest is set aside."""
+        """The records up to the first that is missing or does not open; later ones are set aside."""
         records: list[Record] = []
         for n, body in taken.records:
             try:
@@ -180,11 +177,11 @@ class RowHold:
     def _record(self, n: int, body: bytes, before: int) -> Record:
         if n != before + 1:
             raise SnapshotCorrupted(f"record {before + 1} of the spool is missing", session_id=self._session_id)
-        return Record(n, self._bodies.open(RawRecord(n, body, 0, 0)))
+        return Record(n, self._sealing.open(n, body))
 
     @property
     def is_fenced(self) -> bool:
-        """See `Hold`. Asks the database; False while that does not answer."""
+        """See `Hold`. Queries the database; False while it does not answer."""
         try:
             return not self._rows.is_current(self._sid, self.epoch)
         except SnapshotError:
@@ -196,8 +193,8 @@ class RowHold:
         return self._last
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> int:
-        """See `Hold`. Numbers that may have been used before the connection broke are not used again."""
-        bodies = [self._bodies.encode(record) for record in records]
+        """See `Hold`. Numbers that may have been written before the connection broke are not reused."""
+        bodies = [encoded(record, self._session_id) for record in records]
         with self._lock:
             if self._is_over:
                 raise StoreUnavailable(
@@ -205,7 +202,7 @@ class RowHold:
                 )
             if not bodies:
                 return self._last
-            numbered = [(n, self._bodies.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
+            numbered = [(n, self._sealing.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
             try:
                 with self._telling():
                     self._rows.append(self._sid, self.epoch, self._last, numbered)
@@ -223,18 +220,12 @@ class RowHold:
             with self._telling():
                 self._rows.flush(self._sid, self.epoch)
         except BaseException:
-            self._unsynced = unsynced
+            self._unsynced |= unsynced  # `append` may have set it meanwhile
             raise
 
     def unsaved(self, after: int) -> Sequence[Record]:
         """See `Hold`."""
-        records = [record for record in self._found if record.n > after]
-        if records and self._found_base > after:
-            raise SnapshotCorrupted(
-                f"spool records {after + 1} to {self._found_base} are missing; those after them were not applied",
-                session_id=self._session_id,
-            )
-        return records
+        return unsaved(self._found, after, self._session_id)
 
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
@@ -243,8 +234,8 @@ class RowHold:
                 self._rows.truncate(self._sid, self.epoch, upto)
             self._last = max(self._last, upto)
             self._found = ()
-            if self._bodies.keys is not None:  # the snapshot saw whether the key was rotated: the spool follows
-                self._bodies.keys = self._keys_of(self._session_id) or self._bodies.keys
+            if self._sealing.keys is not None:  # the key may have been rotated since
+                self._sealing.keys = self._keys_of(self._session_id) or self._sealing.keys
 
     def set_aside(self, after: int) -> str | None:
         """See `Hold`."""
@@ -264,7 +255,7 @@ class RowHold:
         self._end(self._previous)
 
     def _end(self, previous: str | None) -> None:
-        """Give the session up. If the database does not answer, the lease ends by itself."""
+        """Release the session. If the database does not answer, the lease expires."""
         with self._lock:
             is_over, self._is_over = self._is_over, True
         if is_over:

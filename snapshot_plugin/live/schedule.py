@@ -1,6 +1,6 @@
-"""When a live session is saved: soon after something significant, after an interval, again after a failure.
+"""Decide when a live session is saved: soon after a significant event, after an interval, and after a failure.
 
-`Schedule` decides without a clock; `SaveThread` and `FlushThread` act for hosts that have no event loop.
+`Schedule` decides without a clock; `SaveThread` and `FlushThread` do the work for hosts without an event loop.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from snapshot_plugin.live.session import LiveSession
 
 __all__ = ["FLUSH_INTERVAL", "FlushThread", "SaveThread", "Schedule", "backoff"]
 
 FLUSH_INTERVAL: Final = 1.0
-"""Seconds of an unfinished turn that a power cut may cost."""
+"""Seconds between flushes: the most that a power cut can lose of an unfinished turn."""
 
 
 def backoff(failures: int, *, first: float, most: float) -> float:
-    """How long to wait after so many failures in a row: doubled with each, up to a limit."""
+    """Seconds to wait after *failures* in a row: *first*, doubled with each failure, at most *most*."""
     doublings = min(failures - 1, 32)
     return float(min(first * 2**doublings, most))
 
 
 class Schedule:
-    """When the next save is due. Told what happens and at what time."""
+    """When the next save is due. It has no clock: the caller passes in each event and its time."""
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Schedule:
 
     @property
     def due(self) -> float:
-        """The interval after the last try, or shortly after something significant; after a failure, the backoff."""
+        """One interval after the last try, or shortly after a significant event; after a failure, the backoff."""
         if self.failures:
             return self._since + self.retry_in
         regular = self._since + self.interval
@@ -51,16 +54,16 @@ class Schedule:
 
     @property
     def retry_in(self) -> float:
-        """How long a failure makes the next try wait."""
+        """Seconds until the next retry after a failure."""
         return backoff(self.failures, first=self._retry_first, most=self._retry_max)
 
     def touched(self, now: float) -> None:
-        """Something significant happened. The first one counts: a stream of them must not starve the save."""
+        """A significant event happened. Only the first sets the due time, so a stream of events cannot delay it."""
         if self._touched is None:
             self._touched = now
 
     def begun(self) -> None:
-        """A save begins. What happens from now on may not be in it."""
+        """A save begins. It may not contain later events."""
         self._touched = None
 
     def saved(self, now: float) -> None:
@@ -72,27 +75,18 @@ class Schedule:
         self._since, self.failures = now, self.failures + 1
 
 
-class Saveable(Protocol):
-    """A session that `SaveThread` saves."""
-
-    schedule: Schedule
-
-    def save_scheduled(self) -> bool:
-        """Save; whether that succeeded. Never raises."""
-
-
 class SaveThread:
-    """Saves sessions when their schedule says so, in one daemon thread that sleeps while nothing is due."""
+    """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: set[Saveable] = set()
+        self._waiting: set[LiveSession] = set()
         self._thread: threading.Thread | None = None
         self._is_stopped = False
 
-    def touch(self, session: Saveable) -> None:
-        """Something significant happened to *session*: save it soon, once for all of it."""
+    def touch(self, session: LiveSession) -> None:
+        """Save *session* soon. Calls until then are coalesced into one save."""
         with self._changed:
             session.schedule.touched(self._clock())
             self._waiting.add(session)
@@ -101,13 +95,13 @@ class SaveThread:
                 self._thread.start()
             self._changed.notify()
 
-    def forget(self, session: Saveable) -> None:
+    def forget(self, session: LiveSession) -> None:
         """Stop saving *session*. A save in progress continues."""
         with self._changed:
             self._waiting.discard(session)
 
     def stop(self) -> None:
-        """End the thread, after the save that is under way."""
+        """End the thread after any save in progress."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
@@ -116,8 +110,8 @@ class SaveThread:
         while session := self._next():
             self._save(session)
 
-    def _next(self) -> Saveable | None:
-        """The session whose save is due, once there is one; None after `stop`."""
+    def _next(self) -> LiveSession | None:
+        """Wait until a session's save is due and return that session; None after `stop`."""
         with self._changed:
             while not self._is_stopped:
                 session = min(self._waiting, key=lambda each: each.schedule.due, default=None)
@@ -128,7 +122,7 @@ class SaveThread:
                 self._changed.wait(None if left == math.inf else left)
             return None
 
-    def _save(self, session: Saveable) -> None:
+    def _save(self, session: LiveSession) -> None:
         succeeded = session.save_scheduled()
         with self._changed:
             (session.schedule.saved if succeeded else session.schedule.failed)(self._clock())
@@ -137,7 +131,7 @@ class SaveThread:
 
 
 class FlushThread:
-    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. It sleeps while nothing is new."""
+    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. Sleeps until the next `wake`."""
 
     def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
         self._flush, self._interval = flush, interval
@@ -148,7 +142,7 @@ class FlushThread:
         self._stopped = threading.Event()
 
     def wake(self) -> None:
-        """There is something to flush. Costs next to nothing when called again."""
+        """Schedule a flush. Calls while one is due return immediately."""
         if not self.due.is_set():
             self.due.set()
             with self._starting:
@@ -166,5 +160,5 @@ class FlushThread:
             self.due.wait()
             if self._stopped.wait(self._interval):
                 return
-            self.due.clear()  # first: what comes during the flush is flushed the next time
+            self.due.clear()  # before the flush, so that records appended during it are flushed next time
             self._flush()

@@ -1,35 +1,38 @@
 """One live session: leased, spooled, reduced, saved. Every host records through this class.
 
-What it decides, for all of them:
+How it handles failures:
 
-* **The spool refuses a write.** The session continues. Nothing more is spooled until a snapshot holds what is
-  missing; a save is tried soon.
-* **The disk refuses the lease.** Taking it is tried again at every event.
+* **The spool refuses a write.** The session continues. Nothing more is spooled until a snapshot holds the missing
+  records; a save is tried soon, and events that arrive during it are spooled after it.
+* **The disk refuses the lease.** Every event retries.
 * **Another process wrote the session** (a rename, ``migrate``). The save goes on top of that snapshot, keeps the
-  labels that were changed in it, and says so in the notices of its ref.
-* **The session was deleted.** It is begun anew from memory: a new lease, a full snapshot.
-* **Another owner has taken it over.** Every save raises `Fenced`; nothing of theirs is overwritten.
-* **Nothing stored is whole.** A full snapshot is written from memory.
+  labels that were changed in it, and says so in the notices of its ref (`storing`).
+* **The session was deleted.** It is stored again from memory, with a new lease and a full snapshot.
+* **Another owner has taken it over.** Every save raises `Fenced` and overwrites nothing.
+* **Every stored snapshot is damaged.** A full snapshot is written from memory.
 * **The last save fails.** The spool stays, and the outcome says ``failed``.
+
+Store calls and disk waits are written as `Steps`, which run both in threads and in event loops.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
-from snapshot_plugin.live.recovery import Recovered, recover_hold, upto_of, with_upto
+from snapshot_plugin.live.recovery import recover_hold
 from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.live.steps import Steps, StoreMethods, run
-from snapshot_plugin.live.storing import LeasedSpool, Mark, Storing
+from snapshot_plugin.live.steps import Steps, StoreCall, run
+from snapshot_plugin.live.storing import LeasedSpool, Mark, NewestSave, storing
 from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot, upto_of, with_upto
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
@@ -40,72 +43,71 @@ __all__ = ["LiveSession", "Mark"]
 class LiveSession:
     """A leased session that is being recorded. Any thread may use it.
 
-    Its state is either reduced from the events it records (*reducer*), or taken from an object of the author and
-    given to `saving`; `record` then only spools.
+    Its state is either reduced from the events it records (*reducer*), or passed to `saving` by the caller; then
+    `record` only spools.
 
     Args:
-        session_id: ours, stable for ever.
-        context: what it shares with others.
-        reducer: makes the snapshot of the events.
+        session_id: this package's id for the session; it never changes.
+        context: what the live sessions of a process share.
+        reducer: turns the events into a snapshot.
+        keep_label: called with the label fields that another writer changed; default: an event for the reducer.
     """
 
-    def __init__(self, session_id: str, context: LiveContext, *, reducer: Reducer | None = None) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        context: LiveContext,
+        *,
+        reducer: Reducer | None = None,
+        keep_label: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
         self.session_id = session_id
         self.schedule = Schedule(now=monotonic())
         self.trouble: SnapshotError | None = None
-        """Why the session is not recorded at the moment; None while it is. Meant for the host's client."""
+        """Why the session is not recorded at the moment; None while it is. The host shows it to its client."""
+        self._is_troubled = False
         self._context = context
-        self._spool = LeasedSpool(session_id, context.place, context.owner, self._recovering)
-        self._spool.overtaken = self._overtaken
-        self._stored = Storing(session_id, self._spool, self._keep_label, shared=context.shared)
+        self._spool = LeasedSpool(session_id, context, self._overtaken)
         self._reducer = reducer
-        self._lock = threading.Lock()
-        """Guards the order of spool and reducer. Never held during a sync or a save."""
+        self._keep_label = keep_label or self._record_label
+        self._saved: NewestSave | None = None
+        self._lock = self._spool.lock
+        """Also keeps spool and reducer in the same order."""
         self._saving = threading.Lock()
         self._requested = self._covered = 0
         self._is_dirty = self._is_scheduled = self._is_closed = False
 
     def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
-        """The session is now as *stored*: saves build on it and keep its label; *reducer* continues from it."""
+        """Continue from *stored*: the next save builds on it, and *reducer* starts from it."""
         self._reducer = reducer or self._reducer
-        self._stored.continue_from(stored, keep_label=self._reducer is None)
+        self._saved = NewestSave(stored.ref, stored.snapshot)
 
-    # What it is now --------------------------------------------------------------------------------------
-
-    @property
-    def epoch(self) -> int:
-        """The fencing number of its lease; 0 while it has none."""
-        return self._spool.epoch
+    # Current state ---------------------------------------------------------------------------------------
 
     @property
-    def is_held(self) -> bool:
-        """Whether this process has the session's lease."""
-        return self._spool.hold is not None
+    def hold(self) -> Hold | None:
+        """The lease and the spool; None while this process does not have them."""
+        return self._spool.hold
 
     @property
     def is_recorded(self) -> bool:
-        """Whether what is recorded now survives ``kill -9``: leased, and the spool without a gap."""
+        """Whether events recorded now survive ``kill -9``: the lease is held, and the spool has no gap."""
         return self._spool.is_whole
 
     @property
     def running(self) -> bool:
-        """Whether a turn is under way."""
+        """Whether a turn is running."""
         return self._reducer is not None and self._reducer.running
 
     @property
     def ref(self) -> SnapshotRef | None:
         """The newest snapshot this object saved or continued from."""
-        return self._stored.ref
+        return self._saved.ref if self._saved else None
 
     @property
     def mark(self) -> Mark:
-        """How far the records have come."""
+        """The current position in the records."""
         return self._spool.mark
-
-    @property
-    def is_overlay_saved(self) -> bool:
-        """Whether the newest snapshot carries what `relabel` and `set_current_task` gave it (without a reducer)."""
-        return self._stored.is_overlay_saved
 
     def snapshot(self) -> SessionSnapshot:
         """The session as recorded so far."""
@@ -117,45 +119,52 @@ class LiveSession:
             raise InvalidInput("this session is not reduced from events", session_id=self.session_id)
         return self._reducer.snapshot(self._context.clock())
 
-    # Taking and giving up --------------------------------------------------------------------------------
+    # The lease -------------------------------------------------------------------------------------------
 
-    def taking(self) -> Steps[None]:
-        """Take the lease, unless it is held, and recover what a dead owner left in the spool.
+    def taking(self) -> Steps[StoredSnapshot | None]:
+        """Take the lease, unless it is held and valid, and recover a dead owner's records from the spool.
+
+        Returns the newest snapshot, if it was read and nothing was recovered.
 
         Raises:
             SessionLocked: another process owns the session.
             Fenced: another process took it over from this one.
-            StoreUnavailable: the disk refused; may be tried again.
+            StoreUnavailable: the disk refused; the caller may retry.
         """
-        recovered = yield from self._spool.taking()
-        if recovered is not None:
-            self._context.reports.recovered(recovered)
-        self._untroubled()
-
-    def _recovering(self, hold: Hold) -> Steps[Recovered | None]:
-        return recover_hold(self.session_id, hold, self._context.reducers, self._context.clock())
-
-    def take(self) -> bool:
-        """Take the lease now, if it is not held; whether it is. A disk that refuses is reported, not raised.
-
-        Raises:
-            SnapshotError: as `taking`, except `StoreUnavailable`.
-        """
+        hold = yield from self._spool.taking()
+        if hold is None:
+            return None
         try:
-            run(self.taking(), self._store)
-        except StoreUnavailable as error:
-            self.failed("spool", error)
-        return self.is_held
+            newest = yield from self._recovering(hold)
+        except BaseException:
+            hold.hand_back()
+            raise
+        self._spool.use(hold)
+        self._untroubled()
+        return newest
+
+    def _recovering(self, hold: Hold) -> Steps[StoredSnapshot | None]:
+        """Recover a dead owner's records. If the spool holds nothing new, return the newest snapshot instead."""
+        newest: StoredSnapshot | None = None
+        with suppress(SnapshotNotFound, Damaged):
+            newest = yield StoreCall("read", (self.session_id,))
+        is_clean = hold.previous is None and hold.damage is None
+        if is_clean and hold.last == upto_of(newest.snapshot if newest else None):
+            return newest
+        context = self._context
+        recovered = yield from recover_hold(self.session_id, hold, context.reducers, context.clock())
+        if recovered is not None:
+            context.reports.recovered(recovered)
+        return None
 
     def release(self) -> None:
-        """Give the lease up as properly stopped, without a save. Records stay in the spool."""
+        """Release the lease as properly stopped, without a save. Records stay in the spool."""
         self._spool.release()
 
-    @property
-    def _store(self) -> StoreMethods:
-        if self._context.store is None:
-            raise InvalidInput("this session has no synchronous store", session_id=self.session_id)
-        return self._context.store
+    def _overtaken(self) -> None:
+        text = f"another process took session {self.session_id!r} over"
+        self.failed("lease", Fenced(text, session_id=self.session_id))
+        self._context.overtaken(self)
 
     # Recording --------------------------------------------------------------------------------------------
 
@@ -183,7 +192,7 @@ class LiveSession:
                 if self._reducer.is_long:
                     self.checkpoint()
         if durable:
-            return self._made_durable(is_spooled=is_spooled)
+            return self.make_durable()
         if is_spooled:
             if not self._context.flush_due.is_set():
                 self._context.recorded()
@@ -205,106 +214,102 @@ class LiveSession:
                 self.failed("spool", error)
             else:
                 return True
-        spool.gap(len(batch))
+        spool.refuse(batch)
         return False
 
     def _try_to_take(self) -> None:
-        """Ask the disk again. Only for hosts that call from threads: an event loop asks before the next save."""
+        """Retry taking the lease, for hosts that call from threads. An event loop retries before the next save."""
         if self._context.place is None or self._context.store is None or self._is_closed:
             return
         try:
             run(self.taking(), self._context.store)
         except SnapshotError as error:
-            if str(error) != str(self.trouble):  # told once, not at every event
+            if str(error) != str(self.trouble):  # reported once, not at every event
                 self.failed("spool", error)
 
-    def _made_durable(self, *, is_spooled: bool) -> bool:
-        if is_spooled and self.flush():
-            return True
-        if is_spooled and self.is_recorded:
-            return False  # the page cache has it, and a save is on its way
+    def make_durable(self) -> bool:
+        """Make what was recorded survive a power cut: in the spool or, if that has a gap, in a snapshot.
+
+        Returns whether it succeeded. If a flush fails while `is_recorded`, a save is tried soon.
+        """
+        is_flushed = self.flush()
+        if self.is_recorded:
+            return is_flushed
         return self._context.store is not None and self.save().status == "saved"
 
     def flush(self) -> bool:
-        """Make what was recorded survive a power cut; whether it does. A disk that refuses is reported."""
-        return run(self.flushing(), self._context.store)
+        """Make what was recorded survive a power cut. Returns whether it succeeded; a failure is reported."""
+        return run(self.flushing(), None)
 
     def flushing(self) -> Steps[bool]:
-        """`flush`, in steps."""
+        """`flush`, as steps."""
         try:
             return (yield from self._spool.flushing())
         except SnapshotError as error:
             if isinstance(error, Fenced):
-                self.must_be_saved()
+                self.must_be_saved()  # the spool file with the last records was deleted
             self.failed("spool", error)
             self.checkpoint()
             return False
 
     def must_be_saved(self) -> None:
-        """The session holds something that is in no spool: nothing more is spooled before a snapshot holds it."""
+        """Note a change that is not in the spool: nothing more is spooled until a snapshot holds it."""
         with self._lock:
-            self._spool.gap()
+            self._spool.refuse((None,))
             self._is_dirty = True
 
     def interrupt(self, why: str) -> None:
-        """The turn that is under way ends here, without an answer. Does nothing when none is."""
+        """End the running turn without an answer. Does nothing if no turn is running."""
         if self.running:
             self.record({"interrupted": why, "t": self._now()})
 
     def relabel(self, request: Mapping[str, Any]) -> None:
-        """Give the session the label that *request* names; every snapshot carries it from now on.
+        """Set the label fields in *request*; every later snapshot carries them.
 
         Raises:
-            InvalidInput: it is no label. Nothing has changed.
+            InvalidInput: a value has the wrong type. Nothing has changed.
         """
-        self._keep_label(typed_label(request), durable=True)
+        self._record_label(typed_label(request), durable=True)
+
+    def _record_label(self, label: Mapping[str, Any], *, durable: bool = False) -> None:
+        self.record({"label": dict(label), "t": self._now()}, durable=durable)
 
     def set_current_task(self, task: str | None) -> None:
-        """Say what the session is working on; every snapshot carries it until the next call."""
-        self._keep({"current_task": task or ""}, {"current_task": task})
-
-    def _keep_label(self, label: Mapping[str, Any], *, durable: bool = False) -> None:
-        self._keep({"label": dict(label)}, label, durable=durable)
-
-    def _keep(self, event: dict[str, Any], fields: Mapping[str, Any], *, durable: bool = False) -> None:
-        """An *event* for the reducer; without one, *fields* laid over every snapshot from now on."""
-        if self._reducer is not None:
-            self.record({**event, "t": self._now()}, durable=durable)
-        else:
-            self._stored.lay_over(fields)
+        """Set what the session is working on; every snapshot carries it until the next call."""
+        self.record({"current_task": task or "", "t": self._now()})
 
     def _now(self) -> str:
         return rfc3339(self._context.clock())
 
     def failed(self, operation: str, error: SnapshotError) -> None:
-        """The session is not recorded at the moment, because *operation* failed."""
+        """Report that *operation* failed and the session is not recorded at the moment."""
         self.trouble = error
         self._context.reports.failed(self.session_id, operation, error)
 
-    def _overtaken(self) -> None:
-        owner = f"another process took session {self.session_id!r} over"
-        self.failed("lease", Fenced(owner, session_id=self.session_id))
-        self._context.overtaken(self)
+    def trouble_changed(self) -> bool:
+        """Whether `trouble` began or ended since the last call, so that the host can tell its client."""
+        before, self._is_troubled = self._is_troubled, self.trouble is not None
+        return before != self._is_troubled
 
     def _untroubled(self) -> None:
-        if self._spool.is_whole:
+        if self.is_recorded:
             self.trouble = None
 
     # Saving ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Have a snapshot made soon, in the background. The spool holds everything until then."""
+        """Schedule a save soon, in the background. The spool holds everything until then."""
         if self._is_dirty and not self._is_scheduled:
             self._is_scheduled = True
             self._context.touch(self)
 
     def save(self, trigger: str = "event", tags: Sequence[str] = ()) -> Outcome:
-        """`save_or_raise`, but the outcome says what became of it."""
+        """As `save_or_raise`, but a failure is returned in the outcome."""
         if self._is_closed:
             return Outcome(session_id=self.session_id, status="not_live")
         try:
             return Outcome.saved(self.save_or_raise(trigger, tags))
-        except Exception as error:  # noqa: BLE001 — the outcome says it
+        except Exception as error:  # noqa: BLE001 — returned in the outcome
             self._context.reports.failed(self.session_id, "save", error)
             return Outcome.failed(self.session_id, error)
 
@@ -312,7 +317,7 @@ class LiveSession:
         """Save now, in this thread. Concurrent saves are coalesced.
 
         Raises:
-            SnapshotError: it was not saved. Nothing is lost: the spool keeps everything for the next save.
+            SnapshotError: it was not saved. The spool keeps everything for the next save.
         """
         with self._lock:
             self._requested += 1
@@ -325,56 +330,59 @@ class LiveSession:
                 return self.ref
             covers = self._requested
             try:
-                ref = run(self._saving_now(trigger, tuple(tags)), self._store)
+                ref = self._save_reduced(trigger, tuple(tags))
             except BaseException:
                 self._is_dirty = True
                 raise
             self._covered = covers
             return ref
 
-    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
-        """`save` for event loops: in a worker thread."""
-        return await in_thread(self.save, trigger, tags)
-
-    def save_scheduled(self) -> bool:
-        """Save because the schedule says so; whether it succeeded. Does nothing if nothing happened since."""
-        self._is_scheduled = False
-        return self._is_closed or self.save().status == "saved"
-
-    def _saving_now(self, trigger: str, tags: tuple[str, ...]) -> Steps[SnapshotRef]:
+    def _save_reduced(self, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
         started = monotonic()
-        yield from self.taking()
+        run(self.taking(), self._context.store)
         with self._lock:
             snapshot, mark = self._reduced(), self.mark
             self._is_dirty = False
-        ref = yield from self.saving(snapshot, mark, trigger, tags)
+        ref = run(self.saving(snapshot, mark, trigger, tags), self._context.store)
         if ref.written:
             self._context.reports.created(ref, trigger=trigger, tags=tags, duration=monotonic() - started)
         else:
             self._context.reports.skipped(self.session_id, reason="unchanged", trigger=trigger)
         return ref
 
+    async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
+        """As `save`, in a worker thread, for event loops."""
+        return await in_thread(self.save, trigger, tags)
+
+    def save_scheduled(self) -> bool:
+        """Run a scheduled save; returns whether it succeeded. Does nothing if nothing has changed."""
+        self._is_scheduled = False
+        return self._is_closed or self.save().status == "saved"
+
     def saving(
         self, snapshot: SessionSnapshot, mark: Mark, trigger: str, tags: tuple[str, ...]
     ) -> Steps[SnapshotRef]:
-        """Store *snapshot*, taken at *mark*, then drop the records it contains. One at a time.
+        """Store *snapshot*, taken at *mark*, then drop the records it contains. Do not call it concurrently.
 
         Raises:
             SnapshotError: it was not stored. Nothing has changed.
         """
         self._is_scheduled = False
         stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
-        ref = yield from self._stored.storing(stamped, trigger=trigger, tags=tags)
+        options = {"trigger": trigger, "tags": tags}
+        saved = self._saved = yield from storing(stamped, self._saved, options, self._spool)
+        if saved.foreign_label:
+            self._keep_label(saved.foreign_label)
         try:
             yield from self._spool.dropping(mark)
-        except SnapshotError as error:
+        except SnapshotError as error:  # harmless: recovery skips records that the snapshot contains
             self.failed("spool", error)
         else:
             self._untroubled()
-        return ref
+        return saved.ref
 
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
-        """Save for the last time and give the lease up. A failed save keeps the spool, and the outcome says so."""
+        """Save for the last time and release the lease. A failed save keeps the spool, and the outcome says so."""
         self._context.forget(self)
         outcome = self.save(trigger) if save else Outcome(session_id=self.session_id, status="not_asked")
         with self._saving:

@@ -1,7 +1,7 @@
-"""The live sessions of one process, for hosts that record events: begun, resumed, finished, listed, deleted.
+"""Begin, resume, finish, list and delete the live sessions of one process, for hosts that record events.
 
-Synchronous, for any thread; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Saves and
-flushes happen in two daemon threads, which sleep while nothing is due.
+Synchronous and thread-safe; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Two daemon
+threads save and flush; they sleep while nothing is due.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.steps import run, sync_face
+from snapshot_plugin.live.steps import run
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
-
-if TYPE_CHECKING:
-    from anyio.from_thread import BlockingPortal
 
 __all__ = ["LiveSessions", "MakeReducer"]
 
@@ -38,15 +35,14 @@ class LiveSessions:
     """The live sessions of one process.
 
     Args:
-        store: where snapshots go. One without a live place (a bucket) has neither lease nor spool: events are then
-            only in the next snapshot, and durable ones are saved at once.
+        store: where snapshots go. A store without a live place (a bucket) has no leases and no spools: events are
+            then only in the next snapshot, and durable ones are saved immediately.
         reducer: makes the reducer of a session, given the snapshot it continues from.
-        portal: the event loop of a store that has no synchronous face.
-        reports: told what happens; logs by default.
-        clock: the time of day, stamped on things.
+        reports: receives saves, failures and recoveries; default: a log.
+        clock: returns the time of day for timestamps.
         program: the name other processes see for this one.
         reducers: more reducers for recovery, by provider type.
-        flush_interval: seconds of an unfinished turn that a power cut may cost.
+        flush_interval: seconds between flushes: the most that a power cut can lose of an unfinished turn.
     """
 
     def __init__(
@@ -54,7 +50,6 @@ class LiveSessions:
         store: SnapshotStore,
         reducer: MakeReducer,
         *,
-        portal: BlockingPortal | None = None,
         reports: Reports | None = None,
         clock: Callable[[], datetime] = utc_now,
         program: str | None = None,
@@ -65,8 +60,9 @@ class LiveSessions:
         """The sessions that are live here, by id."""
         self.control: str | None = None
         """The path of the socket where other processes can ask about these sessions; see `asked`."""
-        self.overtaken: Callable[[LiveSession], None] = lambda _session: None
+        self.overtaken: Callable[[LiveSession], object] = lambda _session: None
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
+        self.is_stopped = False
         self._reducer = reducer
         self._program = program
         self.clock = clock
@@ -74,7 +70,7 @@ class LiveSessions:
         self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
         self._flushes = FlushThread(self.flush, interval=flush_interval)
-        self._store = sync_face(store, portal)
+        self._store = store.sync
         self._context = LiveContext(
             place=place_of(store),
             shared=store.capabilities.several_machines,
@@ -101,14 +97,17 @@ class LiveSessions:
     def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None = None) -> LiveSession:
         """Record a new session that starts as *snapshot*; *first*, its first event, is durable on return.
 
-        A disk that refuses does not stop it: `LiveSession.trouble` says why it is not recorded, and every event
-        tries again. A snapshot that has messages (a fork) is saved first.
+        If the disk refuses, the session starts anyway: `LiveSession.trouble` says why it is not recorded, and every
+        event retries. A snapshot that has messages (a fork) is saved first.
 
         Raises:
             SessionLocked: another process owns the session.
         """
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
-        live.take()
+        try:
+            run(live.taking(), self._store)
+        except StoreUnavailable as error:
+            live.failed("spool", error)
         if snapshot.messages:
             live.must_be_saved()
             live.save("fork")
@@ -119,22 +118,21 @@ class LiveSessions:
         return live
 
     def resume(self, session_id: str) -> LiveSession:
-        """Resume recording a stored session; one that is live here is returned unchanged.
+        """Resume recording a stored session. A session that is already live here is returned unchanged.
 
-        What a dead process left in its spool is recovered first. A turn that was under way ends as interrupted.
+        Records in the spool of a dead process are recovered first. An unfinished turn ends as interrupted.
 
         Raises:
             SnapshotNotFound: there is no such session.
             SessionLocked: another process owns it.
-            StoreUnavailable: the disk refused the lease, or the store.
+            StoreUnavailable: the disk refused the lease, or the store cannot be read.
         """
         with self._lock:
             if session_id in self.open:
                 return self.open[session_id]
         live = LiveSession(session_id, self._context)
         try:
-            run(live.taking(), self._store)
-            stored = self._store.read(session_id)
+            stored = run(live.taking(), self._store) or self._store.read(session_id)
             live.continue_from(stored, self._reducer(stored.snapshot))
         except BaseException:
             live.release()
@@ -148,13 +146,13 @@ class LiveSessions:
             self.open[live.session_id] = live
 
     def finish(self, session_id: str, *, save: bool = True) -> Outcome:
-        """Save a session for the last time and give it up; ``not_live`` if it is not live here."""
+        """Save a session for the last time and release it; ``not_live`` if it is not live here."""
         with self._lock:
             live = self.open.pop(session_id, None)
         return live.close(save=save) if live else Outcome(session_id=session_id, status="not_live")
 
     def finish_all(self) -> Sequence[Outcome]:
-        """The same for every session."""
+        """Finish every session; see `finish`."""
         return [self.finish(session_id) for session_id in tuple(self.open)]
 
     def close(self) -> Sequence[Outcome]:
@@ -164,19 +162,20 @@ class LiveSessions:
         return outcomes
 
     def stop(self) -> None:
-        """End the background threads. Sessions are saved only when told from then on."""
+        """End the background threads. Afterwards only calls of `LiveSession.save` save a session."""
+        self.is_stopped = True
         self._saves.stop()
         self._flushes.stop()
 
     def flush(self) -> None:
-        """Make what was recorded so far survive a power cut, in every session."""
+        """Flush every session: what was recorded before the call survives a power cut."""
         for live in tuple(self.open.values()):
             live.flush()
 
-    # What there is ---------------------------------------------------------------------------------------
+    # Reading and deleting --------------------------------------------------------------------------------
 
     def asked(self, session_id: str) -> LiveSession | None:
-        """The session, to be saved or labelled because another process asks; see `manager.predeploy`."""
+        """The session that another process asks to save or label; None if not live. See `manager.predeploy`."""
         return self.open.get(session_id)
 
     def newest(self, session_id: str) -> StoredSnapshot:
@@ -202,7 +201,7 @@ class LiveSessions:
 
         Args:
             session_id: the session.
-            labels: what `labels_in_trash` shall tell about it.
+            labels: saved with the session, for `labels_in_trash`.
 
         Raises:
             SessionLocked: another process owns it; nothing was deleted.
@@ -231,6 +230,6 @@ class LiveSessions:
         for entry in self._store.trash():
             if entry.token not in self._labels_in_trash:
                 self._labels_in_trash[entry.token] = {}
-                with contextlib.suppress(SnapshotError, OSError, AttributeError):  # stores may know no labels there
+                with contextlib.suppress(SnapshotError, OSError, AttributeError):  # not all stores keep them
                     self._labels_in_trash[entry.token] = self._store.trashed_labels(entry)
         return tuple(self._labels_in_trash.values())

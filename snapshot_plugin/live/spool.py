@@ -1,83 +1,69 @@
 """The spool: the records since the last snapshot, in one file ``live`` in the session's directory.
 
-docs/reference/spool.md describes the file. A record survives the death of every process as soon as `Spool.append`
-returns, because it is in the page cache then; `Spool.flush` makes it survive a power cut too. Only the owner of the
-session (`lease`) opens its spool.
+docs/reference/spool.md describes the file. Once `Spool.append` returns, the record is in the page cache and
+survives the death of every process; `Spool.flush` makes it survive a power cut too. Only the owner of the session
+(`lease`) opens its spool.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from zlib import crc32
 
+from snapshot_plugin.codec.frame import MAX_FRAME
 from snapshot_plugin.codec.keys import Random
-from snapshot_plugin.errors import Damaged, KeyMissing, StoreUnavailable
-from snapshot_plugin.live.aside import copy_aside
-from snapshot_plugin.live.spool_format import Bodies, Layout, SpoolScan
-from snapshot_plugin.store.files import disk_errors, sync_data, sync_dir, write_all
+from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.live.ports import Record
+from snapshot_plugin.live.spool_format import (
+    HEAD,
+    NAME,
+    SUM,
+    Sealing,
+    SpoolScan,
+    file_bytes,
+    header,
+    opened,
+    seed_of,
+)
+from snapshot_plugin.store.files import disk_errors, sync_all, sync_data, sync_dir, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["Record", "Spool", "SpoolContents", "read_spool", "spool_has_records"]
+__all__ = ["Spool", "encoded", "framed"]
 
-_NAME: Final = "live"
 _TEMPORARY: Final = "live.tmp"
 _MARK_BYTES: Final = 64 << 10
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-class Record(NamedTuple):
-    """One record as it was appended, with its number."""
-
-    n: int
-    data: dict[str, Any]
-
-
-class SpoolContents(NamedTuple):
-    """The contents of a spool: exactly the appended records, in order, up to any damage.
-
-    `base`: records up to this number were dropped by `Spool.truncate`. `torn`: an append was cut off before it was
-    acknowledged. `damage`: what is wrong behind the last record; records that followed are not included.
-    """
-
-    records: tuple[Record, ...] = ()
-    torn: bool = False
-    damage: str | None = None
-    base: int = 0
-
-    @property
-    def last(self) -> int:
-        """The highest number that was given out, as far as the spool knows."""
-        return self.records[-1].n if self.records else self.base
-
-
-def read_spool(directory: Path, *, session_id: str, keys: SessionKeys | None = None) -> SpoolContents:
-    """What the session's spool holds; nothing, if there is none. Changes nothing.
-
-    Raises:
-        KeyMissing: it is sealed and *keys* is None.
-        WrongKey: it was sealed under a key that *keys* does not have.
-        InvalidSnapshotVersion: a newer release wrote it.
-        StoreUnavailable: the disk refused.
-    """
-    data = _read(directory, session_id)
-    if data is None:
-        return SpoolContents()
-    found, records = _scan(data, session_id, keys)
-    return SpoolContents(records, found.torn, found.damage, found.base)
-
-
-def spool_has_records(directory: Path, session_id: str) -> bool:
-    """Whether the spool is longer than its header. A cheap look: the rest may be torn, or dropped already."""
+def encoded(record: Mapping[str, Any], session_id: str) -> bytes:
+    """Encode *record* as JSON. Raises `InvalidInput` for a value that could not be read back."""
+    if not isinstance(record, dict):
+        raise InvalidInput(f"a spool record must be a dict, not a {type(record).__name__}")
     try:
-        size = (directory / _NAME).stat().st_size
-    except OSError:
-        return False
-    return size > len(Layout(session_id).header(base=0, sealed=False))
+        return _encode(record).encode()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(
+            f"a spool record is not JSON: {error}", session_id=session_id, hint="use JSON values only"
+        ) from error
+
+
+def framed(n: int, body: bytes, seed: int) -> bytes:
+    """The bytes of record *n* in the file; *seed* is the session's CRC seed (`seed_of`)."""
+    if len(body) > MAX_FRAME:
+        raise InvalidInput(
+            f"a spool record of {len(body)} bytes is over the limit of {MAX_FRAME}", hint="take a snapshot instead"
+        )
+    head = HEAD.pack(n, len(body))
+    check = crc32(head, seed)
+    return head + SUM.pack(check) + body + SUM.pack(crc32(body, check))
 
 
 class Spool:
@@ -85,24 +71,24 @@ class Spool:
 
     def __init__(self, directory: Path, *, session_id: str, keys: SessionKeys | None, random: Random) -> None:
         self.set_aside: Path | None = None
-        """Where the damaged file is kept that was in the spool's place when it was opened."""
+        """Where the damaged file is kept, if the spool was damaged when it was opened."""
         self.found: tuple[Record, ...] = ()
         """The records that were in the file when it was opened. The caller drops them once they are saved."""
         self.damage: str | None = None
-        """What was wrong behind those records."""
+        """What was wrong with the file after those records; None if nothing was."""
         self._directory = directory
         self._session_id = session_id
-        self._sealed = keys is not None
-        self._layout = Layout(session_id)
-        self._bodies = Bodies(session_id, keys, random)
+        self._seed = seed_of(session_id)
+        self._is_sealed = keys is not None
+        self._sealing = Sealing(session_id, keys, random)
         self._lock = threading.Lock()
-        """Guards the fields below. Held for an instant: never while the disk syncs."""
+        """Guards the fields below. Held briefly, never during a sync."""
         self._syncing = threading.Lock()
-        """Held by flush, truncate and close, so that none of them runs beside another. Taken before `_lock`."""
+        """Held by flush, truncate and close, so that only one of them runs at a time. Taken before `_lock`."""
         self._fd = -1
         self._base = self._last = self._end = 0
         self._marks = [(0, 0)]
-        """Some record numbers and where these records end: a truncate keeps the file from such a place on."""
+        """Some record numbers and the offsets where these records end. A truncate cuts at such an offset."""
         self._doubtful_tail = False
         self._unsynced = False
         self._unlisted = False
@@ -119,28 +105,28 @@ class Spool:
         after: int = 0,
         random: Random = os.urandom,
     ) -> Self:
-        """Open the session's spool, or begin one. Numbers continue after what is there, and after *after*.
+        """Open the session's spool, or create one. Numbers continue after the last record, and after *after*.
 
-        What is in it stays (`found`), except for records up to *after*: pass the number up to which the session's
-        head contains records. A damaged file is kept aside (`set_aside`); the records before the damage stay.
+        Existing records stay (`found`), except those up to *after*: pass the number of the last record that the
+        session's head contains. A damaged file is set aside (`set_aside`); the records before the damage stay.
 
         Raises:
-            KeyMissing, InvalidSnapshotVersion, StoreUnavailable: as `read_spool`; the file is as it was.
+            KeyMissing, InvalidSnapshotVersion, StoreUnavailable: as `read_spool`; the file is unchanged.
         """
         spool = cls(directory, session_id=session_id, keys=keys, random=random)
-        data = _read(directory, session_id) or b""
-        found, records = _scan(data, session_id, keys)
+        data = file_bytes(directory, session_id) or b""
+        found, records = opened(data, session_id, keys)
         with disk_errors("opening the spool", session_id=session_id):
             spool._adopt(data, found)
         spool.found, spool.damage = records, found.damage
-        is_stale = bool(found.records) and found.records[-1].n <= found.base  # a kill left them behind the header
+        is_stale = bool(found.records) and found.records[-1].n <= found.base  # a kill came before the file was cut
         if is_stale or after > found.base:
             spool._drop(max(found.base, after))
         return spool
 
     @property
     def last(self) -> int:
-        """The number of the newest record; of the newest that was dropped, if none is left."""
+        """The number of the newest record, even if it was dropped."""
         return self._last
 
     def append(self, record: Mapping[str, Any]) -> int:
@@ -148,16 +134,18 @@ class Spool:
         return self.append_all((record,))
 
     def append_all(self, records: Iterable[Mapping[str, Any]]) -> int:
-        """Add *records* in one write and return the number of the last. On return no ``kill -9`` loses them.
+        """Add *records* in one write and return the number of the last. On return they survive ``kill -9``.
 
         Raises:
             InvalidInput: one is not JSON; none was added.
             StoreUnavailable: the disk refused, or the spool is closed; none was added.
         """
-        bodies = [self._bodies.encode(record) for record in records]
+        bodies = [encoded(record, self._session_id) for record in records]
         with self._lock:
-            numbered = enumerate(bodies, self._last + 1)
-            data = b"".join([self._layout.record(n, self._bodies.seal(n, body)) for n, body in numbered])
+            first = self._last + 1
+            if self._is_sealed:
+                bodies = [self._sealing.seal(n, body) for n, body in enumerate(bodies, first)]
+            data = b"".join([framed(n, body, self._seed) for n, body in enumerate(bodies, first)])
             try:
                 self._write(data)
             except OSError:
@@ -169,11 +157,11 @@ class Spool:
             return self._last
 
     def flush(self) -> None:
-        """Force to disk what was appended before the call. Costs nothing when nothing was.
+        """Sync to disk what was appended before the call. Does nothing if everything is synced.
 
         Raises:
-            StoreUnavailable: the disk refused. Syncing this file again would prove nothing, so every flush raises
-                until a `truncate` has begun a new file.
+            StoreUnavailable: the disk refused. A second sync of the same file may succeed without writing, so every
+                flush raises until `truncate` has begun a new file.
         """
         with self._syncing:
             with self._lock:
@@ -197,7 +185,7 @@ class Spool:
             raise
 
     def truncate(self, upto: int) -> None:
-        """Drop the records numbered up to *upto*, which a snapshot contains. A kill leaves all of them or none.
+        """Drop the records numbered up to *upto*, which a snapshot contains. Atomic: a kill leaves all or none.
 
         Numbers continue as before, or after *upto* if that is higher.
         """
@@ -205,9 +193,9 @@ class Spool:
             self._drop(upto)
 
     def rekey(self, keys: SessionKeys | None) -> None:
-        """Seal the next records with *keys*: those of the same session, after a rotation."""
-        if self._sealed and keys is not None:
-            self._bodies.keys = keys
+        """Seal later records with *keys*, the session's keys after a rotation."""
+        if self._is_sealed and keys is not None:
+            self._sealing.keys = keys
 
     def _drop(self, upto: int) -> None:
         with self._syncing, disk_errors("truncating the spool", session_id=self._session_id):
@@ -215,7 +203,7 @@ class Spool:
                 self._rewrite(upto)
 
     def _dropped_in_place(self, upto: int) -> bool:
-        """Drop in this file, where everything goes or there is too little to give back for a new file."""
+        """Drop in this file, if all records go or a new file would save too little space. False: not done."""
         with self._lock:
             if self._sync_failed:
                 return False
@@ -223,20 +211,31 @@ class Spool:
                 self._empty(upto)
                 return True
             if upto < self._promised or self._mark_before(upto) != self._marks[0]:
-                return False  # a power cut may garble a header in place, and the flushed records behind it
-            os.pwrite(self._open_fd(), self._header(upto), 0)  # records up to its base mean nothing
+                return False  # a power cut during the write could damage the header, and lose flushed records
+            os.pwrite(self._open_fd(), self._header(upto), 0)  # records up to its base are ignored
             self._base = upto
             return True
 
+    def keep_aside(self, after: int) -> Path:
+        """Copy the file to a name that nothing reads, such as ``live.aside-1``; then drop all records, durably.
+
+        Use this for records that could not be recovered: the session can continue, and the copy keeps them. Numbers
+        continue as before, or after *after* if that is higher.
+        """
+        with disk_errors("setting a spool aside", session_id=self._session_id):
+            aside = _kept_aside(self._directory, (self._directory / NAME).read_bytes())
+        self.truncate(max(after, self._last))
+        return aside
+
     def close(self) -> None:
-        """Close the file, which stays. Appending afterwards raises `StoreUnavailable`."""
+        """Close the file without removing it. Appending afterwards raises `StoreUnavailable`."""
         with self._syncing, self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
 
     def _header(self, base: int) -> bytes:
-        return self._layout.header(base=base, sealed=self._sealed)
+        return header(self._session_id, base=base, sealed=self._is_sealed)
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -247,21 +246,21 @@ class Spool:
         return StoreUnavailable(f"{why} (session {self._session_id})", session_id=self._session_id)
 
     def _adopt(self, data: bytes, found: SpoolScan) -> None:
-        """Take over the file as it was found, or put a sound one in its place."""
+        """Continue the existing file, or replace it if it is damaged or has no header."""
         self._promised = found.last
         if found.damage is not None:
-            self.set_aside = copy_aside(self._directory, data)
+            self.set_aside = _kept_aside(self._directory, data)
         if found.damage is not None or not found.end:
             self._begin(found, data)
             return
-        self._fd = os.open(self._directory / _NAME, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = os.open(self._directory / NAME, os.O_RDWR | os.O_CLOEXEC)
         self._continue_after(found.base, found.last, found.end, _marks(found))
         self._unsynced = self._unlisted = True
         self._doubtful_tail = found.torn
         self._cut_doubtful_tail()
 
     def _begin(self, found: SpoolScan, data: bytes) -> None:
-        """Put a new file in place that holds the records of *found*."""
+        """Replace the file with a new one that holds the records of *found*."""
         header = self._header(found.base)
         with self._replacement() as fd:
             write_all(fd, header + data[len(header) : found.end])
@@ -275,7 +274,7 @@ class Spool:
         self._marks = marks or [(base, len(self._header(base)))]
 
     def _write(self, data: bytes) -> None:
-        """Write behind the last record. What cannot be written whole is taken back."""
+        """Write after the last record. A partial write is truncated."""
         fd, start = self._open_fd(), self._end
         self._cut_doubtful_tail()
         self._doubtful_tail = True
@@ -297,7 +296,7 @@ class Spool:
             self._doubtful_tail = False
 
     def _empty(self, base: int) -> None:
-        """Drop all records. The header is written first: after that, the records in the file are ignored."""
+        """Drop all records. The new header is written first; from then on the old records are ignored."""
         header = self._header(base)
         os.pwrite(self._open_fd(), header, 0)
         self._doubtful_tail = True
@@ -305,9 +304,9 @@ class Spool:
         self._cut_doubtful_tail()
 
     def _rewrite(self, base: int) -> None:
-        """Put a file in place without the records up to *base*, as far as the marks tell them apart.
+        """Replace the file with one that lacks the records up to the last mark at or before *base*.
 
-        Called with `_syncing` held. The bulk is copied and synced without `_lock`, so that appends continue.
+        The caller holds `_syncing`. Most bytes are copied and synced without `_lock`, so that appends continue.
         """
         header = self._header(base)
         with self._lock:
@@ -315,7 +314,7 @@ class Spool:
             dropped, start = self._mark_before(base)
         with self._replacement() as fd:
             write_all(fd, header + self._pread(start, end))
-            if base < self._promised:  # some of these records are safe from a power cut, and must stay so
+            if base < self._promised:  # some of these records were flushed, and must stay durable
                 sync_data(fd)
             with self._lock:
                 write_all(fd, self._pread(end, self._end))
@@ -327,7 +326,7 @@ class Spool:
                 )
 
     def _mark_before(self, upto: int) -> tuple[int, int]:
-        """The last place before which every record is numbered up to *upto*; the end, where that covers all."""
+        """The last mark at or before *upto*; the end of the file if *upto* covers all records."""
         if upto >= self._last:
             return upto, self._end
         return max(mark for mark in self._marks if mark[0] <= upto)
@@ -340,7 +339,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _replacement(self) -> Iterator[int]:
-        """A new file beside the spool, removed again unless it was swapped in."""
+        """A temporary file next to the spool, removed on error unless it was swapped in."""
         temporary = self._directory / _TEMPORARY
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -352,7 +351,7 @@ class Spool:
             raise
 
     def _swap_in(self, fd: int) -> None:
-        (self._directory / _TEMPORARY).rename(self._directory / _NAME)
+        (self._directory / _TEMPORARY).rename(self._directory / NAME)
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = fd
@@ -367,28 +366,20 @@ def _marks(found: SpoolScan) -> list[tuple[int, int]]:
     return [(first.n - 1, first.start), (last.n, last.end)]
 
 
-def _read(directory: Path, session_id: str | None) -> bytes | None:
-    with disk_errors("reading the spool", session_id=session_id):
+def _kept_aside(directory: Path, data: bytes) -> Path:
+    """Write *data* to the first free name ``live.aside-1``, ``-2``, …, durably."""
+    number = 1
+    while True:
+        aside = directory / f"{NAME}.aside-{number}"
         try:
-            return (directory / _NAME).read_bytes()
-        except FileNotFoundError:
-            return None
-
-
-def _scan(data: bytes, session_id: str, keys: SessionKeys | None) -> tuple[SpoolScan, tuple[Record, ...]]:
-    """What *data* holds, and its records opened. A record that does not open is damage like any other."""
-    found = Layout(session_id).scan(data)
-    if found.sealed and keys is None:
-        raise KeyMissing(f"the spool of session {session_id!r} is sealed", session_id=session_id)
-    if keys is not None and found.end and not found.sealed:
-        return SpoolScan(base=0, records=(), end=0, damage="it is not sealed, and the store is encrypted"), ()
-    bodies = Bodies(session_id, keys, os.urandom)
-    records: list[Record] = []
-    for index, raw in enumerate(found.records):
-        if raw.n > found.base:
-            try:
-                records.append(Record(raw.n, bodies.open(raw)))
-            except Damaged as error:
-                whole = found._replace(records=found.records[:index], end=raw.start)
-                return whole._replace(torn=False, damage=error.message), tuple(records)
-    return found, tuple(records)
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        try:
+            write_all(fd, data)
+            sync_all(fd)
+        finally:
+            os.close(fd)
+        sync_dir(directory)
+        return aside

@@ -1,59 +1,21 @@
-"""Work that asks the store and touches files, written once and run by threads and by event loops.
+"""Store and file work, written once and run both in threads and in event loops.
 
-Such work is a generator: it yields what has to be done elsewhere and is sent the result. `run` does it in the
-calling thread, with a synchronous store; `run_async` awaits the store and moves file work to a worker thread.
+Such work is a generator: it yields each blocking call and receives its result. `run` makes the calls in the calling
+thread, with a synchronous store; `run_async` awaits the store and moves file work to a worker thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
-
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from anyio.from_thread import BlockingPortal
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.sync import SyncStore
 
-__all__ = ["Blocking", "Steps", "StoreCall", "StoreMethods", "has_sync_face", "run", "run_async", "sync_face"]
+__all__ = ["Blocking", "Steps", "StoreCall", "run", "run_async"]
 
 T = TypeVar("T")
-
-
-class StoreMethods(Protocol):
-    """What live sessions ask of a store, without an event loop; any thread may call it."""
-
-    def save(
-        self,
-        snapshot: SessionSnapshot,
-        *,
-        trigger: str = ...,
-        tags: Sequence[str] = ...,
-        base: int | None = ...,
-        labels: Mapping[str, str] | None = ...,
-    ) -> SnapshotRef:
-        """See `SnapshotStore.save`."""
-
-    def read(self, session_id: str, *, at: int | None = ..., strict: bool = ...) -> StoredSnapshot:
-        """See `SnapshotStore.read`."""
-
-    def list(self) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-
-    def history(self, session_id: str) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.history`."""
-
-    def delete(self, session_id: str) -> Trashed:
-        """See `SnapshotStore.delete`."""
-
-    def trash(self) -> Sequence[Trashed]:
-        """See `SnapshotStore.trash`."""
-
-    def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
-        """The labels of the newest snapshot of a session in the trash."""
 
 
 class StoreCall(NamedTuple):
@@ -75,8 +37,8 @@ class Blocking(NamedTuple):
 Steps = Generator[StoreCall | Blocking, Any, T]
 
 
-def run(steps: Steps[T], store: StoreMethods | None) -> T:
-    """Carry out *steps* in this thread; what they return, or raise."""
+def run(steps: Steps[T], store: SyncStore | None) -> T:
+    """Run *steps* in this thread. Returns or raises what they do."""
 
     def carry_out(step: StoreCall | Blocking) -> Any:
         if isinstance(step, StoreCall):
@@ -88,7 +50,7 @@ def run(steps: Steps[T], store: StoreMethods | None) -> T:
         while True:
             try:
                 result = carry_out(step)
-            except BaseException as error:  # noqa: BLE001 — the steps decide what it means
+            except BaseException as error:  # noqa: BLE001 — the steps handle it
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
@@ -98,8 +60,8 @@ def run(steps: Steps[T], store: StoreMethods | None) -> T:
 
 
 async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
-    """Carry out *steps* from an event loop, which is never blocked; what they return, or raise."""
-    from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
+    """Run *steps* from an event loop without blocking it. Returns or raises what they do."""
+    from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — imports asyncio, which lists do not need
 
     async def carry_out(step: StoreCall | Blocking) -> Any:
         if isinstance(step, StoreCall):
@@ -111,41 +73,10 @@ async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
         while True:
             try:
                 result = await carry_out(step)
-            except BaseException as error:  # noqa: BLE001 — the steps decide; a cancellation passes through them
+            except BaseException as error:  # noqa: BLE001 — the steps handle it, cancellation too
                 step = steps.throw(error)
             else:
                 step = steps.send(result)
     except StopIteration as end:
         value: T = end.value
         return value
-
-
-def has_sync_face(store: SnapshotStore) -> bool:
-    """Whether `sync_face` needs no portal for *store*."""
-    return hasattr(store, "sync")
-
-
-def sync_face(store: SnapshotStore, portal: BlockingPortal | None = None) -> StoreMethods:
-    """*store* without an event loop: its own synchronous face, or its methods called in *portal*'s loop.
-
-    Raises:
-        InvalidInput: it has no such face, and there is no *portal*.
-    """
-    own = getattr(store, "sync", None)
-    if own is not None:
-        face: StoreMethods = own
-        return face
-    if portal is None:
-        raise InvalidInput(f"a {type(store).__name__} can only be used from an event loop", hint="pass its portal")
-    return _PortalFace(store, portal)
-
-
-class _PortalFace:
-    """Calls an async store in the event loop it belongs to."""
-
-    def __init__(self, store: SnapshotStore, portal: BlockingPortal) -> None:
-        self._store, self._portal = store, portal
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._store, name)
-        return lambda *args, **options: self._portal.call(partial(method, *args, **options))

@@ -1,150 +1,35 @@
-"""Where a live session is kept: its snapshots (`Storing`), its lease and spool (`LeasedSpool`).
+"""How a live session is kept: its lease and spool (`LeasedSpool`), its snapshots (`storing`).
 
-Snapshots are stored also after another process wrote, deleted or damaged what is there. The lease is taken when the
-disk lets us. A spool with a gap would be recovered as a conversation that never was. So after a refused write
-nothing more is spooled until a snapshot holds what is missing.
+If the disk refuses the lease, taking it is retried. A spool with a gap would be recovered as a wrong conversation,
+so after a refused write nothing more is spooled until a snapshot holds the missing records. Snapshots are stored
+even if another process wrote, deleted or damaged the session.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import methodcaller
 from typing import Any, NamedTuple
 
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
-from snapshot_plugin.live.lease import Owner
-from snapshot_plugin.live.ports import Hold, LivePlace
-from snapshot_plugin.live.recovery import Recovered
+from snapshot_plugin.live.ports import Hold, LiveContext, LivePlace
 from snapshot_plugin.live.steps import Blocking, Steps, StoreCall
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["LeasedSpool", "Mark", "Storing"]
+__all__ = ["LeasedSpool", "Mark", "NewestSave", "storing"]
 
 Fields = Mapping[str, Any]
-
-
-class Storing:
-    """Stores one session's snapshots, each on top of the last. Used by one thread or task at a time.
-
-    Args:
-        session_id: the session.
-        spool: its lease decides whether a foreign write may be saved on top of.
-        keep_label: called with the labels that another writer changed, so that the session keeps them.
-        shared: other machines may write to the store. Without a lease, what they wrote is then a `Conflict`.
-    """
-
-    def __init__(
-        self, session_id: str, spool: LeasedSpool, keep_label: Callable[[Fields], None], *, shared: bool = False
-    ) -> None:
-        self.ref: SnapshotRef | None = None
-        """The newest snapshot this object stored or continued from."""
-        self._session_id = session_id
-        self._spool = spool
-        self._keep_label = keep_label
-        self._shared = shared
-        self._restored: SessionSnapshot | None = None
-        self._saved_label: Fields | None = None
-        self._overlay: Fields = {}
-        self._saved_overlay: Fields = self._overlay
-
-    @property
-    def is_overlay_saved(self) -> bool:
-        """Whether the newest snapshot carries everything that was laid over."""
-        return self._overlay is self._saved_overlay
-
-    def continue_from(self, stored: StoredSnapshot, *, keep_label: bool) -> None:
-        """The session is now as *stored*. With *keep_label*, a source without labels keeps the stored ones."""
-        self.ref, self._saved_label = stored.ref, label_of(stored.snapshot)
-        self._restored = stored.snapshot if keep_label else None
-
-    def lay_over(self, fields: Fields) -> None:
-        """Have every snapshot carry *fields* (labels, the current task) from now on."""
-        self._overlay = {**self._overlay, **fields}
-
-    def storing(self, snapshot: SessionSnapshot, **options: Any) -> Steps[SnapshotRef]:
-        """Make *snapshot* the newest; *options* are those of `SnapshotStore.save`.
-
-        Raises:
-            Fenced: another process took the session over.
-            Conflict: another writer saved it, and nothing tells whether that is a second owner.
-            SnapshotError: it was not stored.
-        """
-        if self._restored is not None:
-            self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
-            self._restored = None
-        overlay = self._overlay
-        stored = _laid_over(snapshot, overlay)
-        was_fenced = yield from self._spool.taking_again()
-        ref = None if was_fenced else (yield from self._storing_in_order(stored, options))
-        if ref is None:
-            ref, stored = yield from self._storing_on_top(stored, options, was_fenced=was_fenced)
-        self.ref, self._saved_label, self._saved_overlay = ref, label_of(stored), overlay
-        return ref
-
-    def _storing_in_order(self, snapshot: SessionSnapshot, options: Fields) -> Steps[SnapshotRef | None]:
-        """Store it on top of our last one; None if another writer came first and we own the session."""
-        base = self.ref.seq if self.ref else None
-        try:
-            ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
-        except Conflict:
-            # Without leases a rename cannot be told from a second owner, who would be on another machine.
-            has_no_leases = self._spool.place is None and not self._shared
-            if self._spool.hold is not None or (has_no_leases and base is not None):
-                return None
-            raise
-        return ref
-
-    def _storing_on_top(
-        self, snapshot: SessionSnapshot, options: Fields, *, was_fenced: bool
-    ) -> Steps[tuple[SnapshotRef, SessionSnapshot]]:
-        try:
-            head: StoredSnapshot = yield StoreCall("read", (self._session_id,))
-        except SnapshotNotFound:
-            base, notice = 0, "it was deleted while it was live, and was saved again from memory"
-        except Damaged as error:
-            base, notice = 0, f"nothing stored of it is whole ({error.message}); a full snapshot was written"
-        else:
-            if was_fenced:
-                raise self._taken_over(head.ref)
-            base, notice = head.ref.seq, f"snapshot {head.ref.seq} is by another writer; saved on top of it"
-            snapshot = self._with_foreign_label(snapshot, head.snapshot)
-        ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
-        return replace(ref, notices=(*ref.notices, notice)), snapshot
-
-    def _taken_over(self, head: SnapshotRef) -> Fenced:
-        error = Fenced(
-            f"another process took session {self._session_id!r} over and saved it as snapshot {head.seq}",
-            session_id=self._session_id,
-        )
-        self._spool.fence(error)
-        return error
-
-    def _with_foreign_label(self, ours: SessionSnapshot, theirs: SessionSnapshot) -> SessionSnapshot:
-        """*ours* with what the other writer changed of the label."""
-        before = self._saved_label
-        if before is None:
-            foreign = carried_over(theirs, ours)
-        else:
-            foreign = {name: value for name, value in label_of(theirs).items() if value != before[name]}
-        if foreign:
-            self._keep_label(foreign)
-        return apply_label(ours, foreign)
-
-
-def _laid_over(snapshot: SessionSnapshot, overlay: Fields) -> SessionSnapshot:
-    labelled = apply_label(snapshot, overlay)
-    if overlay.get("current_task", snapshot.current_task) == snapshot.current_task:
-        return labelled
-    return labelled.evolve(current_task=overlay["current_task"])
+_MOST_LATE = 10_000
+"""How many refused records are kept in memory, to append them once a save has closed the gap."""
 
 
 class Mark(NamedTuple):
-    """How far a session's records had come at one moment. A snapshot taken then contains all of them."""
+    """A position in a session's records. A snapshot taken at the same moment contains all records up to it."""
 
     upto: int
     """The number of the newest record."""
@@ -153,82 +38,98 @@ class Mark(NamedTuple):
 
 
 class LeasedSpool:
-    """The lease and spool of one session, or neither yet. The caller serializes appends with `mark` and `gap`.
+    """The lease and spool of one session, or neither yet. Hold `lock` to append, to `refuse`, and for `mark`.
 
     Args:
         session_id: the session.
-        place: where leases and spools are; None: this store has no such place.
-        owner: what the lease says about this process.
-        recover: turns what a dead owner left in the hold into a snapshot.
+        context: where leases and spools are kept, and the owner to name in the lease.
+        overtaken: called once, from any thread, when another owner has taken the session over.
     """
 
-    def __init__(
-        self,
-        session_id: str,
-        place: LivePlace | None,
-        owner: Callable[[], Owner],
-        recover: Callable[[Hold], Steps[Recovered | None]],
-    ) -> None:
-        self.place = place
+    def __init__(self, session_id: str, context: LiveContext, overtaken: Callable[[], None]) -> None:
         self.hold: Hold | None = None
         """The lease and the spool; None while this process does not have them."""
+        self.lock = threading.RLock()
+        """Guards the order of appends. Never held during a sync or a save."""
         self.refused = self.made_good = 0
         """How many records the spool did not take, and how many of them a snapshot holds."""
-        self.overtaken: Callable[[], None] = lambda: None
-        """Called once, from any thread, when another owner is found to have taken the session over."""
-        self._session_id = session_id
-        self._owner = owner
-        self._recover = recover
-        self._fenced: Fenced | None = None
+        self._late: list[Fields | None] = []
+        """The most recent refused records; None for a change that is not a record."""
+        self.was_fenced = False
+        """Whether the session was deleted, or another process took it over, since the last save."""
+        self.fenced: Fenced | None = None
+        """Why the lease is not taken again: another process took the session over."""
+        self._session_id, self._context, self._overtaken = session_id, context, overtaken
         self._swapping = threading.Lock()
         self._upto = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether the spool is there and has no gap."""
+        """Whether the spool is held and has no gap."""
         return self.hold is not None and self.refused == self.made_good
 
     @property
-    def epoch(self) -> int:
-        """The lease's fencing number; 0 without a lease."""
-        return self.hold.epoch if self.hold else 0
-
-    @property
     def mark(self) -> Mark:
-        """How far the records have come."""
+        """The current position in the records."""
         return Mark(self.hold.last if self.hold else self._upto, self.refused)
 
-    def taking(self) -> Steps[Recovered | None]:
-        """Take the lease and recover what a dead owner left. Does nothing when it is held, or has no place.
+    def taking(self) -> Steps[Hold | None]:
+        """Take the lease and the spool; None if they are held, or the store has no place for them. See `use`.
+
+        If the session was deleted, or another owner had it, the lease is taken again.
 
         Raises:
             SessionLocked: another process owns the session.
             Fenced: another process took it over from this one.
-            StoreUnavailable: the disk refused; may be tried again.
+            StoreUnavailable: the disk refused; the caller may retry.
         """
-        if self._fenced is not None:
-            raise self._fenced
-        if self.place is None or self.hold is not None:
-            return None
-        hold: Hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
-        try:
-            recovered = yield from self._recover(hold)
-        except BaseException:
-            hold.hand_back()
-            raise
-        self.hold, self._upto = hold, hold.last
-        hold.watch(self.overtaken)
-        return recovered
+        if self.fenced is not None:
+            raise self.fenced
+        place = self._context.place
+        if place is not None and self.hold is not None:
+            yield from self._taking_again(place, self.hold)
+        return None if place is None or self.hold is not None else (yield from self._taking_from(place))
 
-    def gap(self, records: int = 1) -> None:
-        """So many records are not spooled: spool nothing until a snapshot holds them."""
-        self.refused += records
+    def _taking_from(self, place: LivePlace) -> Steps[Hold]:
+        hold: Hold = yield Blocking(
+            place.take, (self._session_id, self._context.owner()), methodcaller("hand_back")
+        )
+        return hold
+
+    def use(self, hold: Hold) -> None:
+        """Spool to *hold* from now on. Records that a dead owner left in it are already recovered."""
+        self.hold, self._upto = hold, hold.last
+        hold.watch(self._overtaken)
+
+    def _taking_again(self, place: LivePlace, old: Hold) -> Steps[None]:
+        """Take a new lease if the session was deleted, or another owner had it."""
+        if not (yield Blocking(lambda: old.is_fenced)):
+            return
+        self.use((yield from self._taking_from(place)))
+        self.was_fenced = True
+        with self.lock:
+            self.refuse((None,))  # the records in the old spool are not in the new one
+        yield Blocking(old.release)
+
+    def refuse(self, records: Sequence[Fields | None]) -> None:
+        """Count records that the spool did not take. Until a snapshot holds them, nothing more is appended."""
+        self.refused += len(records)
+        self._late += records
+        if len(self._late) > _MOST_LATE:
+            self._late.clear()
+
+    def is_sole_owner(self, *, has_saved: bool) -> bool:
+        """Whether no other process can own the session. Without leases, it must have been saved here before."""
+        if self._context.place is not None:
+            return self.hold is not None
+        # Without leases, on several machines, a rename cannot be distinguished from a second owner.
+        return has_saved and not self._context.shared
 
     def flushing(self) -> Steps[bool]:
-        """Make what was spooled survive a power cut; False without a spool.
+        """Make the spooled records survive a power cut; False without a spool.
 
         Raises:
-            SnapshotError: the disk refused. `Fenced`: what was spooled last is in a file that is gone.
+            SnapshotError: the disk refused. `Fenced`: the spool file with the last records was deleted.
         """
         hold = self.hold
         if hold is None:
@@ -238,48 +139,119 @@ class LeasedSpool:
         except SnapshotError:
             if self.hold is hold:
                 raise
-        return True  # or it was given up meanwhile, and flushed then
+        return True  # or the hold was released meanwhile, which flushes
 
     def dropping(self, taken: Mark) -> Steps[None]:
         """Drop the records that a stored snapshot, taken at *taken*, contains.
 
         Raises:
-            SnapshotError: the spool refused; that costs nothing, because recovery knows the number too.
+            SnapshotError: the spool refused. No harm: recovery skips records that the snapshot contains.
         """
         self._upto = taken.upto
-        if self.hold is not None:
-            yield Blocking(self.hold.truncate, (taken.upto,))
-        self.made_good = taken.refused
+        if self.hold is None:
+            self.made_good = taken.refused
+        else:
+            yield Blocking(self._drop, (self.hold, taken))
 
-    def taking_again(self) -> Steps[bool]:
-        """If the session was deleted, or another owner has it, take a new lease; whether it was so.
-
-        Raises:
-            SessionLocked: another process has the session now.
-        """
-        old = self.hold
-        if old is None or self.place is None or not (yield Blocking(lambda: old.is_fenced)):
-            return False
-        self.hold = yield Blocking(self.place.take, (self._session_id, self._owner()), methodcaller("hand_back"))
-        self.hold.watch(self.overtaken)
-        self.gap()  # what was appended to the old spool is in no spool now
-        yield Blocking(old.release)
-        return True
+    def _drop(self, hold: Hold, taken: Mark) -> None:
+        """Truncate, then append the records that were refused while the snapshot was stored, to close the gap."""
+        hold.truncate(taken.upto)
+        with self.lock:
+            self.made_good = taken.refused
+            since = self.refused - taken.refused
+            late = [record for record in self._late[len(self._late) - since :] if record is not None]
+            if since and len(late) == since:
+                hold.append(late)
+                self.made_good = self.refused
+            self._late = self._late[len(self._late) - since :] if self.made_good < self.refused else []
 
     def fence(self, error: Fenced) -> None:
-        """Another process has the session now: give it back as it is, and refuse to take it again."""
-        self._fenced = error
-        hold = self._swap_out()
-        if hold is not None:
+        """Hand the session back because another process took it over, and refuse to take it again."""
+        self.fenced = error
+        if hold := self._without_hold():
             hold.hand_back()
 
     def release(self) -> None:
-        """Give the lease up as properly stopped. Records stay in the spool."""
-        hold = self._swap_out()
-        if hold is not None:
+        """Release the lease as properly stopped. Records stay in the spool."""
+        if hold := self._without_hold():
             hold.release()
 
-    def _swap_out(self) -> Hold | None:
+    def _without_hold(self) -> Hold | None:
         with self._swapping:
             hold, self.hold = self.hold, None
         return hold
+
+
+class NewestSave(NamedTuple):
+    """The newest snapshot that a live session saved, or continued from."""
+
+    ref: SnapshotRef
+    snapshot: SessionSnapshot
+    foreign_label: Fields | None = None
+    """The label fields that another writer changed. The snapshot has them, and the session must keep them."""
+
+
+def storing(
+    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
+) -> Steps[NewestSave]:
+    """Store *snapshot* as the session's newest.
+
+    Args:
+        snapshot: the session as it is now.
+        before: the session's last save; the snapshot is stored on top of it.
+        options: passed to `SnapshotStore.save`.
+        spool: the session's spool. A sole owner also saves on top of a snapshot that another process wrote.
+
+    Raises:
+        Fenced: another process took the session over. The spool is fenced.
+        Conflict: another writer saved it, and may be a second owner.
+        SnapshotError: it was not stored.
+    """
+    was_fenced = spool.was_fenced
+    if not was_fenced:
+        base = before.ref.seq if before else None
+        try:
+            return NewestSave((yield StoreCall("save", (snapshot,), {**options, "base": base})), snapshot)
+        except Conflict:
+            if not spool.is_sole_owner(has_saved=before is not None):
+                raise
+    try:
+        saved = yield from _storing_on_top(snapshot, before, options, was_fenced=was_fenced)
+    except Fenced as error:
+        if was_fenced:
+            spool.fence(error)
+        raise
+    spool.was_fenced = False
+    return saved
+
+
+def _storing_on_top(
+    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, *, was_fenced: bool
+) -> Steps[NewestSave]:
+    session_id, foreign = snapshot.session_id, {}
+    try:
+        head: StoredSnapshot = yield StoreCall("read", (session_id,))
+    except SnapshotNotFound:
+        base, notice = 0, "it was deleted while it was live, and was saved again from memory"
+    except Damaged as error:
+        base, notice = 0, f"nothing stored of it is whole ({error.message}); a full snapshot was written"
+    else:
+        base = head.ref.seq
+        if was_fenced:
+            raise Fenced(
+                f"another process took session {session_id!r} over and saved it as snapshot {base}",
+                session_id=session_id,
+            )
+        notice = f"snapshot {base} is by another writer; saved on top of it"
+        foreign = _label_changes(before, head.snapshot, snapshot)
+        snapshot = apply_label(snapshot, foreign)
+    ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
+    return NewestSave(replace(ref, notices=(*ref.notices, notice)), snapshot, foreign)
+
+
+def _label_changes(before: NewestSave | None, theirs: SessionSnapshot, ours: SessionSnapshot) -> dict[str, Any]:
+    """The label fields that another writer changed since *before*."""
+    if before is None:
+        return carried_over(theirs, ours)
+    old = label_of(before.snapshot)
+    return {name: value for name, value in label_of(theirs).items() if value != old[name]}

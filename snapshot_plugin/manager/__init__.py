@@ -1,7 +1,8 @@
 """The manager: saves live sessions automatically and restores them. Start with `manager`.
 
 =======================  ==========================================================================================
-`manager`                `SnapshotManager`; `managed`, `hosted`: its live sessions; `auto`: when they are saved
+`manager`                `SnapshotManager`; `managed`: one of its sessions; `auto`: all of them, and when they are
+                         saved; `hosted`: those that a host records
 `resume`                 `create_or_resume_session`, `stop_session`; `ports`: what sessions and providers implement
 `persistent`             `persistent_session`: one agent; `context`, `working_memory`: its parts
 `config`                 `SnapshotConfig`; `config_layers`, `config_values`: its sources; `places`, `opening`
@@ -11,7 +12,6 @@
 `retention`              applying the settings: how many snapshots and sessions are kept
 `labels`, `branches`     names, tags, pins, notes; forks and merges
 `forgetting`             moving sessions and snapshots to the trash
-`command_trust`          which imported agent commands the user has confirmed
 =======================  ==========================================================================================
 
 Promises: a failed save never raises into the agent, and is retried; concurrent saves are coalesced; leaving the

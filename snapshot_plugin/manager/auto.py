@@ -1,11 +1,12 @@
-"""Sessions that a manager saves automatically: at intervals, after `touch`, and again after a failure.
+"""The sessions of a manager, and their automatic saves: at intervals, after `touch`, and after a failure.
 
-Times are those of the event loop's clock, which does not jump.
+Saves are scheduled by the event loop's clock, which does not jump.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -14,49 +15,52 @@ import anyio.abc
 from snapshot_plugin.errors import SessionLocked, SnapshotError
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext, source_of
+from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
+from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["AutoSnapshot", "AutoSnapshots"]
+__all__ = ["AutoSnapshot", "ManagedSessions"]
 
 
 class AutoSnapshot:
     """One session and the task that saves it until it is stopped. The task never raises into the caller."""
 
     def __init__(
-        self, session: Snapshottable, managed: ManagedSession, schedule: Schedule, context: ManagerContext
+        self, session: Snapshottable, managed: ManagedSession, interval: float, context: ManagerContext
     ) -> None:
         self.session = session
         self.session_id = managed.session_id
         self.managed = managed
-        self._schedule = schedule
+        self.relabel = managed.relabel
         self._context = context
+        self._schedule = _schedule(interval, context)
         self._wake = anyio.Event()
         self._finished = anyio.Event()
         self._scope = anyio.CancelScope()
         self._stopping = False
 
     def checkpoint(self) -> None:
-        """Something significant happened: save soon, once for all of it."""
+        """Save soon; calls within ``event_debounce`` are coalesced into one save."""
         before = self._schedule.due
         self._schedule.touched(anyio.current_time())
         if self._schedule.due < before:
             self._wake.set()
 
     def set_interval(self, interval: float) -> None:
-        """Save this often from now on."""
+        """Change the interval."""
         self._schedule.interval = interval
         self._wake.set()
 
-    def relabel(self, request: Mapping[str, Any]) -> None:
-        """See `LiveSession.relabel`."""
-        self.managed.live.relabel(request)
+    async def save(self, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef:
+        """See `ManagedSession.save`."""
+        return await self.managed.save(self.session, trigger, tags)
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
         """Save now and return the outcome. Never raises."""
         try:
-            return Outcome.saved(await self.managed.save(self.session, trigger, tags))
+            return Outcome.saved(await self.save(trigger, tags))
         except Exception as error:  # noqa: BLE001 — the outcome says it
             self._context.report.failed(self.session_id, "save", error)
             return Outcome.failed(self.session_id, error)
@@ -71,7 +75,7 @@ class AutoSnapshot:
             self._finished.set()
 
     async def finish(self, *, save: bool, trigger: str) -> Outcome:
-        """End the task, after the save that is under way, and save once more if *save*; within ``exit_timeout``."""
+        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``."""
         limit = self._context.config.exit_timeout
         with anyio.move_on_after(limit):
             self._stopping = True
@@ -79,7 +83,7 @@ class AutoSnapshot:
             await self._finished.wait()
             not_asked = Outcome(session_id=self.session_id, status="not_asked")
             return await self.save_as(trigger) if save else not_asked
-        self._scope.cancel()  # a save under way either happens whole or not at all
+        self._scope.cancel()  # a save in progress completes or has no effect
         await self._finished.wait()
         outcome = Outcome.timed_out(self.session_id, limit)
         error = SnapshotError(outcome.problem, session_id=self.session_id)
@@ -99,7 +103,7 @@ class AutoSnapshot:
         schedule = self._schedule
         schedule.begun()
         try:
-            await self.managed.save(self.session, "auto")
+            await self.save("auto")
         except Exception as error:  # noqa: BLE001 — no failure may end the task
             schedule.failed(anyio.current_time())
             self._context.report.failed(
@@ -109,24 +113,93 @@ class AutoSnapshot:
             schedule.saved(anyio.current_time())
 
 
-class AutoSnapshots:
-    """All sessions that are saved automatically. `finish` never raises; it returns the outcome."""
+def _schedule(interval: float, context: ManagerContext) -> Schedule:
+    config, now = context.config, anyio.current_time()
+    schedule = Schedule(
+        now=now,
+        interval=interval,
+        debounce=config.event_debounce,
+        retry_first=config.retry_first,
+        retry_max=config.retry_max,
+    )
+    schedule.touched(now)  # save the start of a session, too
+    return schedule
 
-    def __init__(self, context: ManagerContext, sessions: ManagedSessions) -> None:
+
+class ManagedSessions:
+    """The sessions of one manager: one object per id, for as long as the manager uses it.
+
+    Iteration yields the sessions that are saved automatically. `finish` never raises; it returns the outcome.
+    """
+
+    def __init__(self, context: ManagerContext) -> None:
         self._context = context
-        self._sessions = sessions
-        self._by_id: dict[str, AutoSnapshot] = {}
+        self._held: dict[str, ManagedSession] = {}
+        self._auto: dict[str, AutoSnapshot] = {}
+        self._recorded = anyio.Event()
+        context.live.recorded = self._wake
+
+    # Holding ---------------------------------------------------------------------------------------------
+
+    def hold(self, session_id: str) -> ManagedSession:
+        """The session with this id; the caller must release it with `drop`."""
+        managed = self._held.get(session_id) or ManagedSession(check_session_id(session_id), self._context)
+        self._held[session_id] = managed
+        managed.holders += 1
+        return managed
+
+    async def drop(self, managed: ManagedSession) -> None:
+        """Release a session. The last `drop` also releases the lease, even when cancelled."""
+        managed.holders -= 1
+        if managed.holders:
+            return
+        with anyio.CancelScope(shield=True):
+            await managed.release()
+        if not managed.holders:
+            self._held.pop(managed.session_id, None)
+
+    @asynccontextmanager
+    async def holding(self, session_id: str) -> AsyncIterator[ManagedSession]:
+        """`hold` the session for the ``async with`` block."""
+        managed = self.hold(session_id)
+        try:
+            yield managed
+        finally:
+            await self.drop(managed)
+
+    def held(self, session_id: str) -> ManagedSession | None:
+        """The session with this id, if it is held here."""
+        return self._held.get(session_id)
+
+    def record(self, session_id: str, record: Mapping[str, Any]) -> bool:
+        """Spool *record* of a session that is held here; see `LiveSession.record_all`."""
+        managed = self._held.get(session_id)
+        return managed is not None and managed.live.record(record)
+
+    def _wake(self) -> None:
+        self._recorded.set()
+
+    async def keep_flushed(self, interval: float) -> None:
+        """Flush records within *interval* seconds after they are spooled; sleep while there are none."""
+        while True:
+            await self._recorded.wait()
+            await anyio.sleep(interval)
+            self._recorded = anyio.Event()
+            for managed in tuple(self._held.values()):
+                await managed.flush()
+
+    # Saving automatically --------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[AutoSnapshot]:
-        return iter(tuple(self._by_id.values()))
+        return iter(tuple(self._auto.values()))
 
     def get(self, session_id: str) -> AutoSnapshot | None:
         """The session with this id, if it is saved automatically."""
-        return self._by_id.get(session_id)
+        return self._auto.get(session_id)
 
     def same(self, session: Snapshottable) -> AutoSnapshot | None:
-        """As `get`, but `SessionLocked` if another session object has the id."""
-        auto = self._by_id.get(session.session_id)
+        """Like `get`, but raises `SessionLocked` if another session object has the id."""
+        auto = self._auto.get(session.session_id)
         if auto is not None and source_of(auto.session) is not source_of(session):
             raise SessionLocked(
                 f"this manager has another live session with the id {session.session_id!r}",
@@ -143,49 +216,23 @@ class AutoSnapshots:
         *,
         baseline: StoredSnapshot | None = None,
     ) -> None:
-        """Take *session*'s lease and save it every *interval* seconds from now on, in a task of *tasks*."""
-        managed = self._sessions.hold(session.session_id)
+        """Take the lease of *session*, and save it every *interval* seconds in a task of *tasks*."""
+        managed = self.hold(session.session_id)
         try:
             await managed.try_to_take()
         except BaseException:
-            await self._sessions.drop(managed)
+            await self.drop(managed)
             raise
         managed.continue_from(session, baseline)
-        auto = AutoSnapshot(session, managed, self._schedule(interval), self._context)
-        self._by_id[session.session_id] = auto
+        auto = self._auto[session.session_id] = AutoSnapshot(session, managed, interval, self._context)
         tasks.start_soon(auto.run)
 
-    def _schedule(self, interval: float) -> Schedule:
-        config, now = self._context.config, anyio.current_time()
-        schedule = Schedule(
-            now=now,
-            interval=interval,
-            debounce=config.event_debounce,
-            retry_first=config.retry_first,
-            retry_max=config.retry_max,
-        )
-        schedule.touched(now)  # the beginning of a session is worth saving
-        return schedule
-
     async def finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
-        """End the session's task, save once more if *save*, release the lease. Happens even when cancelled."""
-        auto = self._by_id.pop(session_id, None)
+        """Stop the session's task, save once more if *save*, and release the lease; even when cancelled."""
+        auto = self._auto.pop(session_id, None)
         if auto is None:
             return Outcome(session_id=session_id, status="not_live")
         with anyio.CancelScope(shield=True):
             outcome = await auto.finish(save=save, trigger=trigger)
-            await self._sessions.drop(auto.managed)
+            await self.drop(auto.managed)
         return outcome
-
-    async def finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
-        """Finish all sessions concurrently."""
-        outcomes: list[Outcome] = []
-
-        async def finish(session_id: str) -> None:
-            outcomes.append(await self.finish(session_id, save=save, trigger=trigger))
-
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as finishing:
-                for session_id in tuple(self._by_id):
-                    finishing.start_soon(finish, session_id)
-        return sorted(outcomes, key=lambda outcome: outcome.session_id)

@@ -23,7 +23,7 @@ __all__ = ["Made", "branched", "merged", "renamed", "save_branch"]
 _log = logging.getLogger(__name__)
 
 _OWN = "spool"
-"""In a snapshot's metadata: how far its session's spool is part of it. A new session has a spool of its own."""
+"""In a snapshot's metadata: the spool records it contains. Not copied, because a branch has its own spool."""
 
 
 async def branched(
@@ -36,9 +36,9 @@ async def branched(
     messages: int | None = None,
     title: str | None = None,
 ) -> SessionSnapshot:
-    """A new session that begins with the first *messages* of a stored one; all of them unless given.
+    """A new session with the first *messages* messages of a stored one; by default, all of them.
 
-    Nothing is saved yet. *seq* is the snapshot it comes from, the newest unless given; see `model.lineage.fork`.
+    It is not saved yet. *seq* is the snapshot to branch from, by default the newest; see `model.lineage.fork`.
     """
     found = await store.read(session_id, at=seq)
     new = _without_spool(fork(found.snapshot, session_id=as_id, seq=found.ref.seq, now=now, messages=messages))
@@ -54,9 +54,9 @@ async def merged(
     now: datetime,
     title: str | None = None,
 ) -> Merged:
-    """Two branches, each a session and the number of its snapshot (None: the newest), merged; see `model.merge`.
+    """Merge two branches, each a session id and the number of a snapshot (None: the newest); see `model.merge`.
 
-    Nothing is saved yet. Their common ancestor is used if the store still has it.
+    The result is not saved yet. The common ancestor is used if the store still has it.
     """
     one, other = await _side(store, *first), await _side(store, *second)
     kin = kinship(one, other, [(meta.session_id, meta.parent) for meta in await store.list()])
@@ -80,7 +80,7 @@ async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | 
 
 
 def renamed(at: int) -> int:
-    """The messages to take along, given under the old name of the keyword."""
+    """The value of *messages*, which may be given under its old name."""
     warnings.warn("fork(at=…) is called fork(messages=…) now", DeprecationWarning, stacklevel=3)
     return at
 
@@ -90,7 +90,7 @@ class Made(NamedTuple):
 
     snapshot: SessionSnapshot
     session_ids: tuple[str, ...]
-    """What is new in the store: itself, and its memory."""
+    """The new sessions: the branch itself, and its memory."""
 
 
 async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> Made:

@@ -1,4 +1,4 @@
-"""A store made of three functions, for programs that keep state in their own place, such as a table."""
+"""A store made of three functions, for programs with their own storage, such as a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CallableStore(MemoryStore):
 
 
 class _Core(StoreCore):
-    """The work of a store in memory, with the functions called before the first look and after each change."""
+    """An in-memory store that calls the functions before the first read and after each change."""
 
     def __init__(self, store: CallableStore, save: Save, load: Load, delete: Delete) -> None:
         super().__init__(store)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "SnapshotConfig"]
 
 Span = float | str | timedelta
-"""A time: seconds, text such as ``5m``, or a timedelta."""
+"""A duration: seconds, text such as ``5m``, or a timedelta."""
 
 _log = logging.getLogger(__name__)
 _DEFAULT = Origin(layer="default")
@@ -43,10 +43,10 @@ def _setting(default: Any, reader: read.Reader) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotConfig:
-    """Settings of the manager. Make them in code, or read them from all sources with `load`.
+    """Settings of the manager. Construct them in code, or read them from all sources with `load`.
 
-    Durations are seconds, a timedelta, or text such as ``"5m"``. A value that makes no sense (an interval of zero)
-    raises `InvalidInput`, which names the setting and where it was set.
+    Durations are seconds, a timedelta, or text such as ``"5m"``. An invalid value, such as an interval of zero,
+    raises `InvalidInput` with the name of the setting and its source.
     """
 
     enable_persistence: bool = _setting(False, read.switch)
@@ -86,7 +86,7 @@ class SnapshotConfig:
     spool_flush_interval: float = _setting(1.0, read.seconds)
     """How often the spool is synced: what a power cut may cost of an unfinished turn."""
 
-    if TYPE_CHECKING:  # settings take more than they hold, as text for a time
+    if TYPE_CHECKING:  # settings accept more types than they hold, such as text for a duration
 
         def __init__(
             self,
@@ -131,7 +131,7 @@ class SnapshotConfig:
             environ: default: the process's own.
             project_dir: where to look for a project file, here and above; None for no project file.
             user_file: default: ``config.toml`` in the user's configuration directory.
-            code: settings given here beat all others.
+            code: settings given here override all others.
         """
         names = [setting.name for setting in fields(cls)]
         if unknown := code.keys() - set(names):
@@ -167,7 +167,7 @@ class SnapshotConfig:
     def _take_from_project(
         cls, project: Layer, values: dict[str, Any], origins: dict[str, Origin]
     ) -> Iterator[str]:
-        """Add the settings a project may set to *values*; yield a notice for each other one."""
+        """Add the settings that a project may set to *values*; yield a notice for each of the others."""
         defaults = {setting.name: setting.default for setting in fields(cls)}
         for name, raw in project.values.items():
             origin = project.origin[name]

@@ -1,4 +1,4 @@
-"""Where settings come from: environment, project file, user file. Each layer is a plain dict of raw values."""
+"""The sources of settings: environment, project file, user file. Each layer is a plain dict of raw values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_PARTS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Which layer a value came from, and where exactly: the variable's name or the file."""
+    """The layer that a value came from, and the name of the variable or file."""
 
     layer: LayerName
     where: str = ""
@@ -89,7 +89,7 @@ def project_layer(names: Collection[str], directory: Path | None) -> Layer:
 def _upwards(directory: Path) -> Iterator[Path]:
     try:
         start = directory.resolve()
-    except FileNotFoundError:  # the current directory was removed under our feet
+    except FileNotFoundError:  # the current directory was removed
         return
     for place in (start, *start.parents):
         yield place
@@ -116,9 +116,9 @@ class _Unusable(Exception):
 
 
 def _read_untrusted(path: Path) -> str:
-    """The text of a project's file, "" if it is not there or says nothing about us.
+    """The text of a project's file; empty if it is missing or has no settings of ours.
 
-    Not through links, and without waiting for pipes and devices: ``/dev/stdin`` may be our client's.
+    Does not follow links, and does not wait for pipes and devices: ``/dev/stdin`` may belong to our client.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
@@ -178,9 +178,9 @@ def _layer(layer: LayerName, names: Collection[str], path: Path, raw: dict[str, 
     known = {name: value for name, value in raw.items() if name in names}
     origin = Origin(layer=layer, where=str(path))
     unknown = [name for name in raw if name not in names]
-    notices = [plain(f"{path}: {name!r} is no setting{_meant(name, names)}") for name in unknown[:_MOST_NOTICES]]
+    notices = [plain(f"{path}: {name!r} is not a setting{_meant(name, names)}") for name in unknown[:_MOST_NOTICES]]
     if len(unknown) > _MOST_NOTICES:
-        notices.append(plain(f"{path}: {len(unknown) - _MOST_NOTICES} more names are no settings"))
+        notices.append(plain(f"{path}: {len(unknown) - _MOST_NOTICES} more names are not settings"))
     return Layer(origin=dict.fromkeys(known, origin), values=known, notices=tuple(notices))
 
 
@@ -191,7 +191,7 @@ def _meant(name: str, names: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-# What a project may set: a cloned project may ask for more safety, never for less -------------------
+# What a project may set: more safety, never less ----------------------------------------------------
 
 _Better = Callable[[Any, Any], bool]
 
@@ -209,7 +209,7 @@ def _on(asked: bool, own: bool) -> bool:
 
 
 _SHORTEST: Final = 1.0
-"""Saving more often than this would cost more than it is worth."""
+"""The shortest interval, in seconds, that a project may set: saving more often is not worth its cost."""
 _MOST_SNAPSHOTS: Final = 1000
 _MAY_SET: Final[Mapping[str, _Better]] = {
     "snapshot_interval": _sooner,
@@ -225,11 +225,11 @@ _WORDS: Final[Mapping[_Better, str]] = {
     _more: f"more, up to {_MOST_SNAPSHOTS}",
 }
 PROJECT_MAY: Final = {name: _WORDS[better] for name, better in _MAY_SET.items()}
-"""In words, what a project's file may ask for; every other setting is the user's alone."""
+"""What a project's file may set, in words. Every other setting is reserved to the user."""
 
 
 def taken_from_project(name: str, asked: Any, own: Any) -> str | None:
-    """None if the project's value holds in place of the user's *own*; otherwise why not."""
+    """None if the project's value overrides the user's *own* value; otherwise the reason why not."""
     better = _MAY_SET.get(name)
     if better is None:
         return f"{name!r} is not taken from a project file"

@@ -1,4 +1,4 @@
-"""Reading one setting, whether it comes from code, a variable or a file."""
+"""Parse one setting from code, a variable or a file."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def seconds(value: Any) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInput(f"{value!r} is no duration", hint="use seconds, or text like 30s, 5m, 2h")
-    if not 0 < value <= _LONGEST:  # NaN is neither
-        raise InvalidInput(f"{value!r} is no duration: it must be more than zero", hint="use 0.1 or more seconds")
+        raise InvalidInput(f"{value!r} is not a duration", hint="use seconds, or text like 30s, 5m, 2h")
+    if not 0 < value <= _LONGEST:  # also false for NaN
+        raise InvalidInput(
+            f"{value!r} is not a duration: it must be more than zero", hint="use 0.1 or more seconds"
+        )
     return float(value)
 
 
 def switch(value: Any) -> bool:
-    """On or off."""
+    """A boolean, or text such as ``on`` and ``off``."""
     if isinstance(value, str):
         value = _SWITCH.get(value.strip().lower(), value)
     if not isinstance(value, bool):
@@ -51,7 +53,7 @@ def count(value: Any) -> int:
     if isinstance(value, str) and value.strip().isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInput(f"{value!r} is no count", hint="use a whole number, 1 or more")
+        raise InvalidInput(f"{value!r} is not a count", hint="use a whole number, 1 or more")
     return value
 
 
@@ -61,12 +63,12 @@ def limit(value: Any) -> int | None:
 
 
 def lifetime(value: Any) -> float | None:
-    """A time as `seconds` reads it; None, or text that says so, is for ever."""
+    """A duration as in `seconds`; None, or text such as ``none``, means for ever."""
     return None if value in (None, "", "none") else seconds(value)
 
 
 def place(value: Any) -> str:
-    """A directory, in which ``~`` is understood, or a store's URL."""
+    """A directory, in which ``~`` is expanded, or the URL of a store."""
     if not isinstance(value, str | PathLike) or not fspath(value):
         raise InvalidInput(f"{value!r} names no place", hint="use a directory or a store URL")
     text = str(fspath(value))
@@ -78,7 +80,7 @@ def place(value: Any) -> str:
 
 
 def policy(value: Any) -> RetentionPolicy | None:
-    """What to keep: a policy, a table of its fields, or the same as JSON text; None leaves it to the count."""
+    """A policy, a table of its fields, or the same as JSON text; None means that the count applies."""
     if isinstance(value, str):
         value = _json(value)
     if value is None:
@@ -89,7 +91,9 @@ def policy(value: Any) -> RetentionPolicy | None:
     if isinstance(value, RetentionPolicy):
         return value
     if not isinstance(value, Mapping):
-        raise InvalidInput(f"{value!r} is no retention policy", hint="name its fields, as keep_last = 10")
+        raise InvalidInput(
+            f"{value!r} is not a retention policy", hint="name its fields, for example keep_last = 10"
+        )
     return RetentionPolicy(**value)
 
 
@@ -97,4 +101,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InvalidInput(f"this is no retention policy: {error}", hint='as {"keep_last": 10}') from error
+        raise InvalidInput(f"this is not a retention policy: {error}", hint='as {"keep_last": 10}') from error

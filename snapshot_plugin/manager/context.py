@@ -54,14 +54,14 @@ class PersistentAgent(Protocol):
     """An agent that returns and accepts its context."""
 
     def get_context(self) -> AgentContext:
-        """Everything there is to keep, now. Quick: it is called in the event loop."""
+        """The current context. Must return quickly: it is called in the event loop."""
 
     def set_context(self, context: AgentContext) -> None:
         """Restore the agent from *context*."""
 
 
 class Problem(NamedTuple):
-    """Something that could not be kept or given back; the rest was."""
+    """A part that could not be saved or restored. All other parts were."""
 
     part: str
     reason: str
@@ -74,15 +74,15 @@ _ADAPTERS = {
     "agents": "snapshot_plugin.frameworks.openai_agents",
     "pydantic_ai": "snapshot_plugin.frameworks.pydantic_ai",
 }
-"""The adapters of frameworks whose agents do not hold their conversations, by the framework's module."""
+"""The adapters of frameworks whose agents do not hold their conversation, by the name of the framework's module."""
 _MISSING = "not_kept"
-"""What names, in a snapshot's metadata, the parts of the agent that could not be kept."""
+"""The metadata entry that lists the parts of the agent that could not be saved."""
 _DICTS = "dicts"
-"""What ``metadata.history`` says where the agent's own messages are dicts, and must be again."""
+"""The value of ``metadata.history`` if the agent's messages are dicts and must be restored as dicts."""
 
 
 _ORIGINAL = "original"
-"""The entry of a message's metadata that holds a dict our own fields would not give back to the letter."""
+"""The entry of a message's metadata with the original dict, if it cannot be rebuilt exactly from our fields."""
 _OURS = frozenset({*Message.model_fields, "tool_calls"})
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -96,11 +96,11 @@ _ROLES: dict[str, Role] = {
 
 
 class FrameworkConversation(Protocol):
-    """The conversation that a framework's adapter stores: each message is durable once it is added."""
+    """A conversation stored by a framework's adapter. Each message is durable once it is added."""
 
     framework: str
     adapter: Any
-    """What the framework itself is given: a session, or a store of conversations."""
+    """The object that the framework uses: a session, or a store of conversations."""
 
     async def run(self, prompt: Any, **options: Any) -> Any:
         """Run the agent as the framework does, and store the conversation."""
@@ -122,7 +122,7 @@ def conversation_of(agent: object, session_id: str, store: SnapshotStore) -> Fra
 
 
 class AgentReader:
-    """Takes the context from one agent, and gives it back."""
+    """Reads the context of one agent, and restores it."""
 
     def __init__(self, agent: object, *, kept_by_adapter: bool = False) -> None:
         self._agent = agent
@@ -131,7 +131,7 @@ class AgentReader:
         self._kept_by_adapter = kept_by_adapter
         self._parts = _PARTS if self._speaks else tuple(part for part in _PARTS if hasattr(agent, part))
         if kept_by_adapter:
-            self._parts = ()  # its settings are code; its conversation is the adapter's
+            self._parts = ()  # its settings are code, and the adapter stores its conversation
         elif not self._parts:
             raise InvalidInput(
                 f"a {type(agent).__name__} has nothing to keep",
@@ -139,7 +139,7 @@ class AgentReader:
             )
 
     def read(self, onto: SessionSnapshot) -> tuple[SessionSnapshot, list[Problem]]:
-        """*onto* with the agent's current context. A part that is not JSON keeps its old value and is named."""
+        """*onto* with the agent's current context. A part that is not JSON keeps its old value and is reported."""
         problems: list[Problem] = []
         values = self._spoken() if self._speaks else self._attributes(problems)
         for part, value in values.items():
@@ -162,7 +162,7 @@ class AgentReader:
         return Problem("history", f"{what}: {instead}, or use an adapter of snapshot_plugin.frameworks")
 
     def write(self, snapshot: SessionSnapshot) -> list[Problem]:
-        """Give the context in *snapshot* back to the agent, part by part; those that failed are named."""
+        """Restore the agent from *snapshot*, part by part; returns the parts that failed."""
         given = _values_of(snapshot)
         agent = self._agent
         if isinstance(agent, PersistentAgent):
@@ -199,14 +199,14 @@ class AgentReader:
 
 
 class _History:
-    """Makes `Message` of an agent's messages; those that did not change are the same objects as last time."""
+    """Converts an agent's messages to `Message`. Unchanged messages stay the same objects."""
 
     def __init__(self) -> None:
         self.are_dicts = False
         self._known: list[tuple[Any, Message]] = []
 
     def read(self, history: Iterable[Any], problems: list[Problem]) -> tuple[Message, ...]:
-        """The messages. One that cannot be stored is left out and named in *problems*."""
+        """The messages. A message that cannot be stored is left out and added to *problems*."""
         known, self._known = self._known, []
         for index, item in enumerate(history):
             place = len(self._known)
@@ -247,7 +247,7 @@ def _message(item: Any) -> Message:
 
 
 def _made(given: Mapping[str, Any]) -> Message:
-    """The message with its tool calls as blocks; fields that are not ours are kept as they are."""
+    """The message with its tool calls as blocks; unknown fields are kept unchanged."""
     if "tool_calls" in given:
         return Message(**{name: value for name, value in given.items() if name in _OURS})
     return Message.model_validate(given)
@@ -267,7 +267,7 @@ def _messages_for(snapshot: SessionSnapshot) -> Sequence[Any]:
 
 
 def _as_dict(message: Message) -> dict[str, Any]:
-    """The message exactly as the agent wrote it; plain text is a string."""
+    """The message exactly as the agent had it; plain text is a string."""
     if _ORIGINAL in message.metadata:
         original: dict[str, Any] = thaw(message.metadata[_ORIGINAL])
         return original
@@ -278,7 +278,7 @@ def _as_dict(message: Message) -> dict[str, Any]:
 
 
 def _with_missing(onto: SessionSnapshot, parts: Sequence[str]) -> SessionSnapshot:
-    """*onto*, saying which parts were never kept: a load leaves those of the agent alone."""
+    """*onto*, with the parts that were never saved listed. A load leaves these parts of the agent alone."""
     kept = _values_of(onto)
     missing = [part for part in parts if part in kept and not kept[part]]
     rest = {key: value for key, value in onto.metadata.items() if key != _MISSING}
@@ -307,7 +307,7 @@ def _values_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def _give(agent: object, part: str, value: Any) -> None:
-    """Through the owner, where there is one; in place where others may hold the same list or dict."""
+    """Set a part through its owner, if any. Lists and dicts are changed in place: they may be shared."""
     current = getattr(agent, part)
     if hasattr(current, "set_state"):
         current.set_state(value)
@@ -315,7 +315,7 @@ def _give(agent: object, part: str, value: Any) -> None:
         current[:] = value
     elif isinstance(current, dict):
         kept = {name: item for name, item in current.items() if name not in value and is_credential(name, item)}
-        current.clear()  # but for credentials, which are in no snapshot
+        current.clear()  # keep credentials, which no snapshot contains
         current.update(kept | value)
     else:
         setattr(agent, part, value)
@@ -337,14 +337,14 @@ class _Plugin(NamedTuple):
 class PluginStates:
     """Plugins by name.
 
-    A failing plugin is named and does not affect the others. The state of an unregistered plugin is kept.
+    A failing plugin is reported and does not affect the others. The state of an unregistered plugin is kept.
     """
 
     def __init__(self) -> None:
         self._plugins: dict[str, _Plugin] = {}
 
     def register(self, name: str, get_state: Callable[[], Any], set_state: Callable[[Any], None]) -> None:
-        """Keep a plugin's state from now on. The functions are plain: state is handed over, not waited for."""
+        """Save a plugin's state from now on. Both functions are synchronous."""
         if not name or name in self._plugins:
             raise InvalidInput(f"the plugin name {name!r} is empty or taken", hint="register each plugin once")
         for function in (get_state, set_state):
@@ -363,13 +363,9 @@ class PluginStates:
         return states, problems
 
     def write(self, states: Mapping[str, Any], *, only: str | None = None) -> list[Problem]:
-        """Give each registered plugin its state back, or only one; those that failed are named."""
-        problems = []
+        """Restore the state of each registered plugin, or of one; returns those that failed."""
+        problems: list[Problem] = []
         for name, plugin in self._plugins.items():
-            if name not in states or only not in (None, name):
-                continue
-            try:
-                plugin.set_state(thaw(states[name]))
-            except Exception as error:  # noqa: BLE001 — one plugin's failure is not another's
-                problems.append(Problem(f"plugin {name}", f"{type(error).__name__}: {error}"))
+            if name in states and only in (None, name):
+                problems += _attempt(f"plugin {name}", partial(plugin.set_state, thaw(states[name])))
         return problems

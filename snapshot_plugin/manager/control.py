@@ -56,7 +56,7 @@ _CALL_FAILED: Final = (
 )
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Does what a request asks and returns the result. What it raises is sent back as a refusal."""
+"""Carries out a request and returns the result. An exception is sent back as a refusal."""
 
 
 class Answer(Value):
@@ -188,7 +188,7 @@ async def _accept(listener: SocketListener, clients: TaskGroup, handler: Handler
         await free.acquire()
         try:
             stream = await listener.accept()
-        except anyio.BrokenResourceError as error:  # out of file descriptors, say: that passes
+        except anyio.BrokenResourceError as error:  # for example out of file descriptors, which is temporary
             free.release()
             _log.warning("the control socket could not accept: %s", error.__cause__)
             await anyio.sleep(_ACCEPT_PAUSE)
@@ -200,7 +200,7 @@ async def _serve_client(stream: SocketStream, handler: Handler) -> None:
     if not _is_same_user(stream):
         _log.warning("a process of another user tried the control socket")
         return
-    with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.IncompleteRead):  # the client's own loss
+    with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.IncompleteRead):  # the client has gone
         await stream.send(await _answer(stream, handler))
 
 
@@ -210,7 +210,7 @@ async def _answer(stream: SocketStream, handler: Handler) -> bytes:
             request = await _receive(stream)
     except (anyio.DelimiterNotFound, ValueError, RecursionError):
         return _refusal(InvalidInput(f"a request is one line of JSON, an object, at most {MAX_LINE} bytes"))
-    if _is_gone(stream):  # this process was stopped meanwhile, and the client has told its user that nothing came
+    if _is_gone(stream):  # this process was stopped meanwhile, and the client has reported a timeout
         raise anyio.BrokenResourceError
     try:
         return _line({"ok": True, "result": await handler(request)})
@@ -253,7 +253,7 @@ def _is_gone(stream: SocketStream) -> bool:
 
 
 def _is_same_user(stream: SocketStream) -> bool:
-    """Whether the process at the other end runs as this user; the kernel vouches for it."""
+    """Whether the process at the other end runs as this user, according to the kernel."""
     peer = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 — no database in sight here
     if sys.platform == "linux":
         _pid, uid, _gid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

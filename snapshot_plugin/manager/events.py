@@ -1,4 +1,4 @@
-"""Events about sessions, their subscribers, and the `Reporter` that makes them of what happens.
+"""Events about sessions, their subscribers, and the `Reporter` that emits them.
 
 A plain subscriber is called immediately, in the event loop. An ``async def`` subscriber has its own task and a
 bounded queue in the manager's task group and gets its events in order. An exception in a subscriber is logged,
@@ -201,7 +201,7 @@ class _Plain:
     def deliver(self, event: Event) -> None:
         try:
             answer = self._subscriber(event)
-        except Exception:  # noqa: BLE001 — a subscriber harms nobody
+        except Exception:  # noqa: BLE001 — logged, and the others are served
             _log.exception(_FAILED, event.name, event.session_id)
             return
         if inspect.iscoroutine(answer):
@@ -209,7 +209,7 @@ class _Plain:
             _log.error("a subscriber returned a coroutine nobody awaits: make it an async def function")
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: a plain subscriber has no task."""
 
 
 class _Queued:
@@ -249,7 +249,7 @@ class _Queued:
             answer = self._subscriber(event)
             if answer is not None:
                 await answer
-        except Exception:  # noqa: BLE001 — a subscriber harms nobody
+        except Exception:  # noqa: BLE001 — logged, and the others are served
             _log.exception(_FAILED, event.name, event.session_id)
 
     def close(self) -> None:
@@ -285,13 +285,13 @@ class Reporter:
         )
 
     def skipped(self, session_id: str, *, reason: str, trigger: str = "auto") -> None:
-        """Nothing had to be written, or nothing may be."""
+        """Nothing was written, because nothing changed or persistence is off."""
         self._bus.emit(SnapshotSkipped(session_id=session_id, at=self._clock(), reason=reason, trigger=trigger))
 
     def failed(
         self, session_id: str, operation: str, error: Exception, *, failures: int = 1, retry_in: float | None = None
     ) -> None:
-        """Something could not be done."""
+        """Report a failed operation."""
         about = describe(error)
         _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], loggable(error))
         self._bus.emit(
@@ -306,7 +306,7 @@ class Reporter:
         )
 
     def not_kept(self, session_id: str, part: str, reason: str) -> None:
-        """A part of an agent's context could not be saved."""
+        """Report a part of an agent's context that could not be saved."""
         _log.warning("session %s: %s is not kept: %s", session_id, part, reason)
         self._bus.emit(PartNotKept(session_id=session_id, at=self._clock(), part=part, reason=reason))
 
@@ -329,7 +329,7 @@ class Reporter:
         return event
 
     def recovered(self, recovered: Recovered) -> None:
-        """A session that ended without a proper stop was found."""
+        """Report a session that ended without a clean stop."""
         self._bus.emit(
             SessionRecovered(
                 session_id=recovered.session_id,

@@ -45,7 +45,7 @@ async def plan_snapshots(
 ) -> SnapshotPlan:
     """Decide which snapshots to drop, and change nothing.
 
-    Unless *policy* names tags itself, or with *keep_tagged*, tagged snapshots stay.
+    Tagged snapshots are kept, unless *policy* names tags itself; with *keep_tagged*, always.
 
     Raises:
         SnapshotCorrupted: the session is damaged; damaged sessions are not thinned.
@@ -88,7 +88,7 @@ async def plan_single(
 
 
 async def drop_snapshots(store: SnapshotStore, plan: SnapshotPlan, *, clock: Clock = utc_now) -> dict[str, Any]:
-    """Carry a plan out; returns the step that takes it back.
+    """Carry out a plan; returns the step that undoes it.
 
     Raises:
         SessionLocked: the session is live.
@@ -112,7 +112,7 @@ async def forget_session(store: SnapshotStore, session_id: str, *, clock: Clock 
 
 
 def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
-    """The sessions among *known* that hold a part of *session_id* (memory, subgraphs), and go where it goes."""
+    """The companions of *session_id* (memory, subgraphs) among *known*, which are moved together with it."""
     return tuple(each for each in (memory_id(session_id), session_id + COMPANION) if each in known)
 
 
@@ -124,7 +124,7 @@ def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[Snapshot
 
 
 def countable_sessions(metas: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, ...]:
-    """The sessions that limits are about: neither pinned nor damaged, nor a part of another session."""
+    """The sessions that limits apply to: neither pinned nor damaged, nor companions of another session."""
     memories = {memory_id(meta.session_id) for meta in metas}
     return tuple(
         meta

@@ -1,30 +1,25 @@
 """Sessions that an ACP host records (`LiveSessions`), as sessions of a manager.
 
-The manager lists, touches, saves and finishes them with its own; what happens to them becomes its events.
-At the end are the ways in which a manager ends its tasks and waits for them.
+The manager lists, saves and finishes them together with its own sessions, and emits their events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup, TaskStatus
-from anyio.from_thread import BlockingPortal
 
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
-from snapshot_plugin.live.steps import has_sync_face
 from snapshot_plugin.manager.managed import ManagerContext
 
-__all__ = ["HostedSessions", "ReportsInLoop", "end_tasks", "run_for"]
+__all__ = ["HostedSessions", "ReportsInLoop"]
 
 
 class HostedSessions:
@@ -32,38 +27,25 @@ class HostedSessions:
 
     def __init__(self, context: ManagerContext) -> None:
         self._context = context
-        self._portal: BlockingPortal | None = None
         self._all: list[LiveSessions] = []
 
     def __iter__(self) -> Iterator[LiveSession]:
         return iter([live for sessions in self._all for live in tuple(sessions.open.values())])
 
-    async def open(self, tasks: TaskGroup) -> None:
-        """Make the event loop reachable for threads, where the store can only be used from there."""
-        if not has_sync_face(self._context.store):
-            self._portal = await tasks.start(_run_portal)
-
-    def record(
-        self,
-        reducer: MakeReducer,
-        live: LiveContext,
-        *,
-        control: str | None,
-        program: str | None,
-    ) -> LiveSessions:
-        """Sessions that a host records, in the event loop of this call."""
+    def record(self, reducer: MakeReducer, *, control: str | None, program: str | None) -> LiveSessions:
+        """The sessions of a host, which reports to the event loop of this call."""
+        context = self._context
         sessions = LiveSessions(
-            self._context.store,
+            context.store,
             reducer,
-            portal=self._portal,
-            reports=ReportsInLoop(self._context.report),
-            clock=live.clock,
+            reports=ReportsInLoop(context.report),
+            clock=context.live.clock,
             program=program,
-            reducers=live.reducers,
-            flush_interval=self._context.config.spool_flush_interval,
+            reducers=context.live.reducers,
+            flush_interval=context.config.spool_flush_interval,
         )
         sessions.control = control
-        self._all.append(sessions)
+        self._all = [*(each for each in self._all if not each.is_stopped), sessions]
         return sessions
 
     def get(self, session_id: str) -> LiveSession | None:
@@ -71,44 +53,27 @@ class HostedSessions:
         return next((live for live in self if live.session_id == session_id), None)
 
     async def finish(self, session_id: str, *, save: bool) -> Outcome:
-        """Save the session for the last time, if *save*, and give it up, within ``exit_timeout``. Never raises."""
+        """Save the session a last time, if *save*, and release it, within ``exit_timeout``. Never raises.
+
+        After that time the saving thread is abandoned, because a disk may never answer.
+        """
         limit = self._context.config.exit_timeout
         for sessions in self._all:
             if session_id in sessions.open:
-                return await _bounded(partial(sessions.finish, session_id, save=save), session_id, limit)
+                with anyio.CancelScope(shield=True), anyio.move_on_after(limit):
+                    finish = partial(sessions.finish, session_id, save=save)
+                    return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
+                return Outcome.timed_out(session_id, limit)
         return Outcome(session_id=session_id, status="not_live")
 
-    async def finish_all(self, *, save: bool) -> Sequence[Outcome]:
-        """Finish every session concurrently, and end the hosts' background threads."""
-        outcomes: list[Outcome] = []
-
-        async def finish(session_id: str) -> None:
-            outcomes.append(await self.finish(session_id, save=save))
-
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as finishing:
-                for live in self:
-                    finishing.start_soon(finish, live.session_id)
+    def stop(self) -> None:
+        """End the hosts' background threads."""
         for sessions in self._all:
             sessions.stop()
-        return outcomes
-
-
-async def _run_portal(*, task_status: TaskStatus[BlockingPortal]) -> None:
-    async with BlockingPortal() as portal:
-        task_status.started(portal)
-        await anyio.sleep_forever()
-
-
-async def _bounded(finish: Callable[[], Outcome], session_id: str, within: float) -> Outcome:
-    """Run *finish* in a worker thread. After the time limit the thread is abandoned: a disk may never answer."""
-    with anyio.CancelScope(shield=True), anyio.move_on_after(within):
-        return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
-    return Outcome.timed_out(session_id, within)
 
 
 class ReportsInLoop:
-    """Passes the reports of any thread on to *report*, in the event loop that made this. Never waits."""
+    """Passes reports from any thread to *report* in the event loop that created this object. Never waits."""
 
     def __init__(self, report: object) -> None:
         self._report = report
@@ -132,26 +97,3 @@ def _soon() -> Callable[[Callable[[], Any]], Any]:
         import trio.lowlevel  # noqa: PLC0415 — only where trio runs
 
         return trio.lowlevel.current_trio_token().run_sync_soon
-
-
-async def end_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
-    """Cancel *tasks* and wait for them. *error* is what ends the block they belong to."""
-    tasks.cancel_scope.cancel()
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        await tasks.__aexit__(type(error), error, error.__traceback__)
-    else:
-        # The body's own error is not the tasks': given to them, it would come out wrapped in a group.
-        await tasks.__aexit__(None, None, None)
-
-
-async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled."""
-    finished = anyio.Event()
-
-    async def run() -> None:
-        await work()
-        finished.set()
-
-    tasks.start_soon(run)
-    with anyio.move_on_after(within):
-        await finished.wait()

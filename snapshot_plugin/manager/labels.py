@@ -1,7 +1,7 @@
 """Title, tags, pin and note of a session, changed without touching the conversation.
 
-They are stored in the snapshot only. A session that is not live is leased for the moment of the change. For a live
-session, the owner is asked through its control socket and keeps the new label.
+They are stored in the snapshot only. The lease of a session that is not live is taken for the change. The owner of
+a live session is asked through its control socket, and keeps the new label.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
 from snapshot_plugin.live.exclusive import leased_or_owned
-from snapshot_plugin.live.label import LABELS, apply_label, carried_over, label_of, typed_label
+from snapshot_plugin.live.label import LABELS, apply_label, label_of, typed_label
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
@@ -22,23 +22,12 @@ from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = [
-    "LABELS",
-    "TRIGGER",
-    "Change",
-    "Labelled",
-    "apply_label",
-    "carried_over",
-    "checked_label",
-    "label",
-    "label_of",
-    "typed_label",
-]
+__all__ = ["TRIGGER", "Change", "Labelled", "checked_label", "label"]
 
 TRIGGER: Final = "label"
 
 Change = Callable[[SessionSnapshot], Mapping[str, Any]]
-"""What to change, given the session as it is: some of `LABELS` with their new values."""
+"""Returns the changes for a session: some of `LABELS` with their new values."""
 
 _MAX_NAME: Final = 200
 _MAX_TAGS: Final = 100
@@ -57,12 +46,12 @@ class Labelled(Value):
 
     @property
     def changed(self) -> bool:
-        """Whether anything is different now."""
+        """Whether the label changed."""
         return self.before != self.after
 
     @property
     def step(self) -> dict[str, Any]:
-        """How to take it back, for the operation log: the values that were there."""
+        """The undo step for the operation log: the previous values."""
         old = {name: value for name, value in self.before.items() if self.after[name] != value}
         return {"do": "label", "session_id": self.session_id, **old}
 
@@ -71,12 +60,12 @@ class Labelled(Value):
 
 
 def checked_label(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A label as people may set it: names and tags in one line, nothing a terminal would obey, of sensible length.
+    """Validate a label: titles and tags on one line, no terminal control characters, limited length.
 
-    A title or note without a visible character is none.
+    A title or note without a visible character counts as empty.
 
     Raises:
-        InvalidInput: it is not like that.
+        InvalidInput: the label is invalid.
     """
     wanted = typed_label(request)
     if "title" in wanted:

@@ -18,19 +18,20 @@ from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, Reduce
 from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
-from snapshot_plugin.manager.auto import AutoSnapshots
+from snapshot_plugin.manager.auto import AutoSnapshot, ManagedSessions
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus, Reporter
-from snapshot_plugin.manager.hosted import HostedSessions, end_tasks, run_for
-from snapshot_plugin.manager.managed import ManagedSession, ManagedSessions, ManagerContext
+from snapshot_plugin.manager.hosted import HostedSessions
+from snapshot_plugin.manager.managed import ManagedSession, ManagerContext
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
-from snapshot_plugin.manager.predeploy import ReachableSession, save_everyone, serve_sessions
+from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
 from snapshot_plugin.manager.retention import Retention
-from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.manager.signals import SaveOnSignal, end_tasks, run_for
 from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
@@ -41,7 +42,7 @@ from snapshot_plugin.store.hop import in_thread
 __all__ = ["SnapshotManager"]
 
 _OPEN = "use it as: async with SnapshotManager(store) as manager"
-_SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have left when the manager closes
+_SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have when the manager closes
 
 
 class SnapshotManager:
@@ -76,16 +77,9 @@ class SnapshotManager:
         self.clock = clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
-        self._sessions = ManagedSessions(lambda session_id: ManagedSession(session_id, self._context))
-        self._context = ManagerContext(
-            store=self.store,
-            config=self.config,
-            report=self.report,
-            saves=anyio.CapacityLimiter(self.config.max_concurrent_saves),
-            live=self._live_context(),
-        )
-        self._auto = AutoSnapshots(self._context, self._sessions)
-        self._hosted = HostedSessions(self._context)
+        context = self._context()
+        self._sessions = ManagedSessions(context)
+        self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
@@ -104,7 +98,7 @@ class SnapshotManager:
     @property
     def live(self) -> tuple[str, ...]:
         """The ids of the sessions that are live here."""
-        return tuple(live.session_id for live in (*self._auto, *self._hosted))
+        return tuple(live.session_id for live in (*self._sessions, *self._hosted))
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +108,7 @@ class SnapshotManager:
     @property
     def watches_signals(self) -> bool:
         """True if this manager, once open, saves all sessions on SIGTERM or SIGINT."""
-        return self.config.enable_persistence and self.config.snapshot_on_signal and LastGasp.is_possible()
+        return self.config.enable_persistence and self.config.snapshot_on_signal and SaveOnSignal.is_possible()
 
     async def __aenter__(self) -> Self:
         if self._tasks is not None:
@@ -131,12 +125,11 @@ class SnapshotManager:
         self.events.open(tasks)
         tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
         tasks.start_soon(self.retention.run)
-        await self._hosted.open(tasks)
         if self._place is not None:
-            control = await tasks.start(serve_sessions, self._asked, self.report)
+            control = await tasks.start(serve_sessions, self._live_here, self.report)
             self._control = str(control) if control else None
         if self.watches_signals:
-            tasks.start_soon(LastGasp(self._save_before_end).run)
+            tasks.start_soon(SaveOnSignal(self._save_before_end).run)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -169,9 +162,9 @@ class SnapshotManager:
 
         Raises:
             SessionLocked: another process, or another session object here, has this id.
-            SnapshotError: the session could not be asked, or the store refused. Nothing was lost: try again.
+            SnapshotError: the session's ``snapshot()`` failed, or the store refused. Nothing was lost: try again.
         """
-        self._auto.same(session)
+        self._sessions.same(session)
         try:
             if ref := await self._save_live(session.session_id, trigger, tags):
                 return ref
@@ -187,8 +180,8 @@ class SnapshotManager:
         """Save a session that is live in this manager; None if it is not."""
         if live := self._hosted.get(session_id):
             return await in_thread(live.save_or_raise, trigger, tags)
-        if auto := self._auto.get(session_id):
-            return await auto.managed.save(auto.session, trigger, tags)
+        if auto := self._sessions.get(session_id):
+            return await auto.save(trigger, tags)
         return None
 
     async def start_auto_snapshot(
@@ -212,11 +205,11 @@ class SnapshotManager:
         if self._hosted.get(session.session_id):
             return  # a host records it, and has it saved after every turn
         async with self._starting:
-            auto = self._auto.same(session)
+            auto = self._sessions.same(session)
             if auto is not None:
                 auto.set_interval(every)
             else:
-                await self._auto.start(session, every, self._tasks, baseline=baseline)
+                await self._sessions.start(session, every, self._tasks, baseline=baseline)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
         """Stop saving the session automatically, after one last save if *save*; default: ``snapshot_on_exit``.
@@ -224,10 +217,7 @@ class SnapshotManager:
         Never raises; see the outcome. A session that was never started is ``not_live``.
         """
         wanted = self.config.snapshot_on_exit if save is None else save
-        if self._hosted.get(session_id):
-            outcome = await self._hosted.finish(session_id, save=wanted)
-        else:
-            outcome = await self._auto.finish(session_id, save=wanted, trigger="exit")
+        outcome = await self._finish(session_id, save=wanted, trigger="exit")
         await self.retention.apply(session_id, exactly=True)
         return outcome
 
@@ -240,17 +230,17 @@ class SnapshotManager:
         return True
 
     async def session_stopped(self, session_id: str) -> Outcome:
-        """A provider is about to stop a session: save it for the last time, if ``snapshot_on_exit``; let it go."""
+        """Detach a session that a provider is about to stop; saves it first, if ``snapshot_on_exit`` is on."""
         return await self.stop_auto_snapshot(session_id)
 
     def touch(self, session_id: str) -> None:
-        """Save the session soon: something significant happened. Ignored if the session is not live here."""
-        if live := self._auto.get(session_id) or self._hosted.get(session_id):
+        """Save the session soon, after something significant. Ignored if the session is not live here."""
+        if live := self._live_here(session_id):
             live.checkpoint()
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
         """Store what a live session is working on in its snapshots. `SnapshotNotFound` if it is not live."""
-        live = self._hosted.get(session_id) or self._sessions.get(session_id)
+        live = self._hosted.get(session_id) or self._sessions.held(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
         live.set_current_task(task)
@@ -264,7 +254,7 @@ class SnapshotManager:
         """
         if not self.is_open:
             raise InvalidInput("the manager is not open", hint=_OPEN)
-        return self._hosted.record(reducer, self._live_context(), control=self._control, program=program)
+        return self._hosted.record(reducer, control=self._control, program=program)
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
         """Spool a record before you pass its content on. One small write; a refusing disk does not raise.
@@ -289,16 +279,16 @@ class SnapshotManager:
         lists the outcome of each, and ``report.ok`` is true if all are saved. A session that is not finished after
         *timeout* counts as not saved.
         """
-        own = {live.session_id: live for live in (*self._auto, *self._hosted)}
+        own = {live.session_id: live for live in (*self._sessions, *self._hosted)}
         outcomes = await save_everyone(own, self._place, tag=tag, within=seconds(timeout))
         return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
 
-    # Bringing back ---------------------------------------------------------------------------------------
+    # Restoring -------------------------------------------------------------------------------------------
 
     async def restore(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """The newest intact snapshot, including a dead owner's spool; or the one numbered *at*.
 
-        Raises `SnapshotError` as `SnapshotStore.read`: not found, nothing whole, a newer version, a missing key.
+        Raises what `SnapshotStore.read` raises: not found, no intact snapshot, a newer version, a missing key.
         """
         started = anyio.current_time()
         found = await self.read(session_id, at=at, strict=strict)
@@ -306,7 +296,7 @@ class SnapshotManager:
         return found
 
     async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """Like `restore`, without the event of success: the caller loads the session and reports that."""
+        """Like `restore`, but emits no `SessionRestored`: the caller reports the restore itself."""
         check_session_id(session_id)
         try:
             if at is None:
@@ -348,9 +338,9 @@ class SnapshotManager:
         return (await save_branch(self.store, new, trigger="fork")).snapshot
 
     async def recover(self) -> Sequence[Recovered]:
-        """Find the sessions that ended without a proper stop, and turn what their spools hold into snapshots.
+        """Find the sessions that ended without a clean stop, and save the records in their spools as snapshots.
 
-        Safe to call at any time, any number of times. Sessions with a live owner are left alone.
+        Idempotent, and safe to call at any time. Sessions with a live owner are left alone.
         """
         found = await recover(self.store, reducers=self._reducers, now=self.clock())
         for recovered in found:
@@ -362,33 +352,47 @@ class SnapshotManager:
         self._reducers.setdefault(provider_type, reducer)
 
     def leasing(self, session_id: str) -> AbstractAsyncContextManager[ManagedSession]:
-        """Keep others from a session for a while. Its lease is not taken before `ManagedSession.take`."""
+        """Hold a session for the ``async with`` block. Its lease is not taken before `ManagedSession.take`."""
         return self._sessions.holding(check_session_id(session_id))
 
-    def _asked(self, session_id: str) -> ReachableSession | None:
-        return self._auto.get(session_id) or self._hosted.get(session_id)
+    def _live_here(self, session_id: str) -> AutoSnapshot | LiveSession | None:
+        return self._sessions.get(session_id) or self._hosted.get(session_id)
 
-    def _live_context(self) -> LiveContext:
-        return LiveContext(
+    def _context(self) -> ManagerContext:
+        live = LiveContext(
             place=self._place,
             shared=self.store.capabilities.several_machines,
             owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
             reports=self.report,
             clock=self.clock,
             reducers=self._reducers,
-            recorded=self._sessions.wake,
             touch=lambda live: self.touch(live.session_id),
         )
+        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
+        return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
 
     async def _recover_abandoned(self, session_id: str) -> None:
-        """Recover a dead owner's spool before the newest snapshot is read."""
         if recovered := await recover_if_abandoned(self.store, session_id, self._reducers, self.clock()):
             self.report.recovered(recovered)
 
+    async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
+        if self._hosted.get(session_id):
+            return await self._hosted.finish(session_id, save=save)
+        return await self._sessions.finish(session_id, save=save, trigger=trigger)
+
     async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
-        own = await self._auto.finish_all(save=save, trigger=trigger)
-        hosted = await self._hosted.finish_all(save=save)
-        return sorted((*own, *hosted), key=lambda outcome: outcome.session_id)
+        """Finish all sessions concurrently, even when cancelled."""
+        outcomes: dict[str, Outcome] = {}
+
+        async def finish(session_id: str) -> None:
+            outcomes[session_id] = await self._finish(session_id, save=save, trigger=trigger)
+
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as finishing:
+                for session_id in self.live:
+                    finishing.start_soon(finish, session_id)
+        self._hosted.stop()
+        return [outcomes[session_id] for session_id in sorted(outcomes)]
 
     async def _save_before_end(self) -> None:
         if self._tasks is not None:

@@ -1,4 +1,4 @@
-"""Opening the store that settings, a path or a URL name."""
+"""Open the store that settings, a path or a URL name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_configured_store(
 def open_place(
     store: SnapshotStore | str | PathLike[str] | None, config: SnapshotConfig | None = None
 ) -> tuple[SnapshotStore, bool]:
-    """The store at a place, and whether it was opened here, so that the caller has to close it.
+    """The store, and True if it was opened here and the caller has to close it.
 
     *store* is a store, a directory or a URL; None is ``storage_path`` of the settings, which are *config* or else
     the user's own.

@@ -39,7 +39,7 @@ __all__ = ["LoadReport", "PersistentSession", "persistent_session"]
 _log = logging.getLogger(__name__)
 _PROVIDER = "persistent"
 _SAVE_TIMEOUT = 300.0
-"""A session's memory may be large; its entries are saved while the session's snapshot is taken."""
+"""Long, because the entries of a large memory are saved while the snapshot is taken."""
 
 
 class LoadReport(Value):
@@ -82,7 +82,7 @@ def persistent_session(
         agent_id: the id to store it under. One process at a time can have it open.
         store: a store, a path or URL of one, or three functions (save, load, delete), see `CallableStore`; default:
         the user's own store (``ASNAP_STORE``, or the data directory).
-        auto_save_interval: seconds between saves of a changed session; None or 0: only when told.
+        auto_save_interval: seconds between saves of a changed session; None or 0: only by `save`.
         save_on_exit: save when the block is left, even by an error or a cancellation.
         load_on_enter: restore the agent when the block is entered.
         agent_type: what kind of agent it is; default: the name of its class. State stored by another kind is
@@ -102,7 +102,7 @@ def persistent_session(
 
 
 class PersistentSession:
-    """An agent's kept context. Made by `persistent_session`; `load` and `save` also work without entering it."""
+    """The stored context of an agent; see `persistent_session`. `load` and `save` also work without entering it."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class PersistentSession:
             snapshot_timeout=_SAVE_TIMEOUT,
         )
 
-    # What people do with it ------------------------------------------------------------------------------
+    # For callers ----------------------------------------------------------------------------------------
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -153,26 +153,26 @@ class PersistentSession:
 
     @property
     def path(self) -> str:
-        """Where it is kept, for people to look at."""
+        """The place where it is stored, for display."""
         root = getattr(self._store, "path", None)
         kept = Path(root) / "sessions" / dirname_of(self._agent_id) if root else None
         return str(kept) if kept else f"{type(self._store).__name__} {self._agent_id}"
 
     @property
     def conversation(self) -> Any:
-        """What keeps the conversation of a framework's agent: a `SnapshotSession`, a `SnapshotConversationStore`.
+        """The `SnapshotSession` or `SnapshotConversationStore` that stores the conversation of a framework's agent.
 
         None for agents that hold their own history.
         """
         return self._conversation.adapter if self._conversation else None
 
     async def run(self, prompt: Any, **options: Any) -> Any:
-        """Have an agent of openai-agents or pydantic-ai answer, with all it was told before; returns its result.
+        """Run an agent of openai-agents or pydantic-ai with the whole conversation; returns its result.
 
         *options* are those of the framework's own ``run``.
 
         Raises:
-            InvalidInput: the agent is of another kind. Call it yourself; the session keeps its history.
+            InvalidInput: the agent is of another kind. Call it yourself; the session saves its history.
         """
         if self._conversation is None:
             raise InvalidInput(f"a {type(self.agent).__name__} is not run by its session", hint="run it yourself")
@@ -203,7 +203,7 @@ class PersistentSession:
         return await self.manager.snapshot(self)
 
     async def exists(self) -> bool:
-        """Whether anything is kept."""
+        """Whether anything is stored."""
         return bool(await self._history())
 
     async def last_modified(self) -> datetime | None:
@@ -219,7 +219,7 @@ class PersistentSession:
         await self.manager.stop_auto_snapshot(self.session_id, save=False)
         self._save_on_exit = False
         async with self.manager.leasing(self.session_id) as managed:
-            await managed.release()  # lease and spool go to the trash with the rest; the next save takes new ones
+            await managed.release()  # lease and spool are moved to the trash too; the next save creates new ones
             kept = {self.session_id: None, self._agent_id: None, memory_id(self._agent_id): None}
             existed = [await self._delete(name) for name in kept]
         self._state = None
@@ -252,7 +252,7 @@ class PersistentSession:
             await self._closing.__aexit__(kind, error, trace)
 
     async def aclose(self) -> None:
-        """Let go of the store, where it was opened here. For sessions that are used without entering them."""
+        """Close the store if it was opened here. For sessions that are used without entering them."""
         if self._owns_store:
             await self._store.aclose()
 
@@ -260,10 +260,10 @@ class PersistentSession:
         with anyio.move_on_after(self.manager.config.exit_timeout, shield=True):
             try:
                 await self.manager.snapshot(self, trigger="exit")
-            except Exception as error:  # noqa: BLE001 — told, as every save nobody waits for
+            except Exception as error:  # noqa: BLE001 — reported, as a failed automatic save
                 self.manager.report.failed(self.session_id, "save", error)
 
-    # What the manager asks -------------------------------------------------------------------------------
+    # For the manager -------------------------------------------------------------------------------------
 
     async def snapshot(self) -> SessionSnapshot:
         """The agent's current snapshot. Memory entries are saved first, because the snapshot refers to them."""
@@ -297,7 +297,7 @@ class PersistentSession:
         return found
 
     async def _talk(self) -> Sequence[SnapshotMeta]:
-        """The history of the conversation that an adapter keeps, newest first."""
+        """The history of the conversation that an adapter stores, newest first."""
         talk = await self._history() if self._conversation else ()
         framework = self._conversation.framework if self._conversation else None
         if talk and talk[0].provider_type != framework:
@@ -378,7 +378,7 @@ def _types_of(agent: object, conversation: FrameworkConversation | None) -> tupl
 
 
 def _checked_id(agent_id: str) -> str:
-    """*agent_id*, if a session and its companions can have it, and it is not the name of a companion itself."""
+    """*agent_id*, if it is valid for a session and its companions, and is not itself the id of a companion."""
     check_session_id(memory_id(check_session_id(agent_id)))
     check_session_id(agent_id + COMPANION)
     if owner := owner_of(agent_id) or (agent_id.removesuffix(COMPANION) if agent_id.endswith(COMPANION) else None):

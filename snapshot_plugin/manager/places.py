@@ -25,7 +25,7 @@ def user_config_file(environ: Mapping[str, str]) -> Path:
 
 
 def user_cache_dir(environ: Mapping[str, str]) -> Path:
-    """What can be made again, as the search index; may be deleted at any time."""
+    """The directory for data that can be rebuilt, such as the search index. It may be deleted at any time."""
     return _xdg(environ, "XDG_CACHE_HOME") or platformdirs.user_cache_path(_APP, appauthor=False)
 
 
@@ -35,6 +35,6 @@ def user_state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _xdg(environ: Mapping[str, str], name: str) -> Path | None:
-    # platformdirs looks at these on Linux only; people who set them on a Mac mean it. Relative ones are invalid.
+    # platformdirs reads these on Linux only; here they apply on macOS too. Relative paths are invalid.
     place = environ.get(name, "")
     return Path(place) / _APP if Path(place).is_absolute() else None

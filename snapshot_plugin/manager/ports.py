@@ -1,4 +1,4 @@
-"""What the manager needs: a session that returns its snapshot, a provider that starts and stops sessions."""
+"""The protocols of the manager: a session that returns its snapshot, a provider that starts and stops sessions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 Clock = Callable[[], datetime]
-"""Tells the time of day, in UTC. Only stamped on things: nothing is scheduled by it, so it may jump."""
+"""Returns the current time in UTC. It is used for timestamps only, never for scheduling, so it may jump."""
 
 Grade = Literal["native-load", "native-resume", "context", "fresh"]
-"""How much of a session came back."""
+"""How faithfully a session was restored."""
 
 SourceT = TypeVar("SourceT")
 SessionT = TypeVar("SessionT", bound="Snapshottable")
@@ -41,14 +41,14 @@ SessionT = TypeVar("SessionT", bound="Snapshottable")
 class Snapshottable(Protocol):
     """A live session that can return its current snapshot.
 
-    A plain `snapshot` is called in the event loop, because it reads live state: it must be quick and must not
-    wait for anything. An ``async def`` one may wait, and times out after ``config.snapshot_timeout``.
-    Returning the same object as last time tells the manager, for free, that nothing changed.
+    A plain `snapshot` is called in the event loop, because it reads live state: it must return quickly and must not
+    block. An ``async def`` one may wait, up to ``config.snapshot_timeout``. Return the same object while nothing
+    changed: the manager then saves nothing, at no cost.
     """
 
     @property
     def session_id(self) -> str:
-        """Ours, stable for ever."""
+        """Our id of the session; it never changes."""
 
     def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
         """The current snapshot. Its ``session_id`` is this session's."""
@@ -56,7 +56,7 @@ class Snapshottable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Adapted(Generic[SourceT]):
-    """Any object made `Snapshottable` by one function. Made by `adapt`."""
+    """A `Snapshottable` made from any object and one function; see `adapt`."""
 
     source: SourceT
     session_id: str
@@ -73,12 +73,12 @@ def adapt(
     *,
     session_id: str | None = None,
 ) -> Adapted[SourceT]:
-    """Make a dataclass, a pydantic model or anything else snapshottable with one function.
+    """Make a dataclass, a pydantic model or any other object snapshottable with one function.
 
     Args:
-        source: the session as its author wrote it.
-        take: makes a `SessionSnapshot` of it; plain or async.
-        session_id: needed only where *source* has no ``session_id`` of its own.
+        source: the session object.
+        take: returns a `SessionSnapshot` of it; plain or async.
+        session_id: needed only if *source* has no ``session_id``.
     """
     name = session_id if session_id is not None else getattr(source, "session_id", None)
     if not isinstance(name, str):
@@ -90,7 +90,7 @@ class Provider(Protocol[SessionT]):
     """Starts and stops sessions of one kind."""
 
     async def create_session(self, session_id: str, config: Any, /) -> SessionT:
-        """Start a new session. *config* is the caller's own and is passed through."""
+        """Start a new session. *config* is the caller's own, passed through unchanged."""
 
     async def stop_session(self, session: SessionT, /) -> None:
         """End a session this provider started."""
@@ -98,10 +98,10 @@ class Provider(Protocol[SessionT]):
 
 @runtime_checkable
 class ResumableProvider(Provider[SessionT], Protocol[SessionT]):
-    """A provider whose sessions can be brought back."""
+    """A provider that can load sessions."""
 
     async def load_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> SessionT:
-        """Bring *snapshot* back to life. Raises `AgentNoLoadSupport` if it turns out that the agent cannot."""
+        """Load the session from *snapshot*. Raises `AgentNoLoadSupport` if the agent cannot load sessions."""
 
 
 @runtime_checkable
@@ -109,11 +109,11 @@ class ContextProvider(Provider[SessionT], Protocol[SessionT]):
     """A provider that can give a new session the transcript of the old one."""
 
     async def continue_session(self, session_id: str, config: Any, snapshot: SessionSnapshot, /) -> SessionT:
-        """Start a new session that is given *snapshot* as its past."""
+        """Start a new session, and give it the conversation in *snapshot*."""
 
 
 class RestoredAs(NamedTuple, Generic[SessionT]):
-    """A session that was brought back, with which grade, and why not with a better one."""
+    """A restored session, its grade, and why the grade is not better."""
 
     session: SessionT
     grade: Grade
@@ -122,7 +122,7 @@ class RestoredAs(NamedTuple, Generic[SessionT]):
 
 @runtime_checkable
 class RestoringProvider(Provider[SessionT], Protocol[SessionT]):
-    """A provider that finds out only after a start what its agent can do, and starts it once."""
+    """A provider that starts the agent once, and learns only then what the agent can do."""
 
     async def restore_session(
         self, session_id: str, config: Any, snapshot: SessionSnapshot, /, *, require_load: bool
@@ -130,5 +130,5 @@ class RestoringProvider(Provider[SessionT], Protocol[SessionT]):
         """Restore *snapshot* as well as the agent can: by loading it, or from its transcript.
 
         Raises:
-            AgentNoLoadSupport: it cannot be loaded, and *require_load*. Nothing is left running.
+            AgentNoLoadSupport: it cannot be loaded, and *require_load* is set. Nothing is left running.
         """

@@ -1,6 +1,6 @@
 """Save every live session, here and in other processes, and report those that were not saved.
 
-Also the owner's side of what other processes ask: to save a session, or to label it.
+Also answers the requests of other processes to save or label a session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TRIGGER = "snapshot_all"
 
 
 class _Work(NamedTuple):
-    """One session to save, and what became of it if that takes too long."""
+    """One session to save, and its outcome if the save times out."""
 
     save: Callable[[], Awaitable[Outcome]]
     too_late: Outcome
@@ -46,27 +46,27 @@ async def save_everyone(
 
     A session that is not finished *within* seconds counts as not saved.
     """
-    others = await anyio.to_thread.run_sync(place.owners) if place else {}
+    asking = await _asking(place, tag, within)
     saving = {
         session_id: _Work(
             functools.partial(session.save_as, _TRIGGER, (tag,)), Outcome.timed_out(session_id, within)
         )
         for session_id, session in own.items()
     }
-    return await _all_at_once(_asking(others, tag, within, place) | saving, within)
+    return await _all_at_once(asking | saving, within)
 
 
 async def ask_everyone(
     store: SnapshotStore, *, tag: str, within: float, only: Collection[str] | None = None
 ) -> list[Outcome]:
-    """The same for a process that has no sessions itself; with *only*, for those of them that are live."""
-    place = place_of(store)
+    """Like `save_everyone`, for a process without sessions of its own; with *only*, just these sessions."""
+    asking = await _asking(place_of(store), tag, within)
+    chosen = {session_id: work for session_id, work in asking.items() if only is None or session_id in only}
+    return await _all_at_once(chosen, within)
+
+
+async def _asking(place: LivePlace | None, tag: str, within: float) -> dict[str, _Work]:
     owners = await anyio.to_thread.run_sync(place.owners) if place else {}
-    asked = {session_id: owner for session_id, owner in owners.items() if only is None or session_id in only}
-    return await _all_at_once(_asking(asked, tag, within, place), within)
-
-
-def _asking(owners: Mapping[str, Owner], tag: str, within: float, place: LivePlace | None) -> dict[str, _Work]:
     return {
         session_id: _Work(
             functools.partial(_ask, session_id, owner, tag, within, place), _silent(session_id, owner, within)
@@ -76,7 +76,7 @@ def _asking(owners: Mapping[str, Owner], tag: str, within: float, place: LivePla
 
 
 def _silent(session_id: str, owner: Owner, within: float) -> Outcome:
-    """An owner that hangs: whether it has saved in spite of its silence is not known."""
+    """The outcome if the owner did not answer: it is unknown whether the session was saved."""
     problem = f"no answer within {within:g} s"
     return Outcome(session_id=session_id, status="not_reachable", owner=owner, problem=problem)
 
@@ -95,20 +95,20 @@ async def _all_at_once(works: Mapping[str, _Work], within: float) -> list[Outcom
 
 
 class ReachableSession(Protocol):
-    """A live session of this process, as others may ask about it."""
+    """A live session of this process that other processes may ask to save or label."""
 
     def relabel(self, request: Mapping[str, Any]) -> None:
-        """Give it the label that *request* names. `InvalidInput` if it is none."""
+        """Set the label in *request*. Raises `InvalidInput` if it is invalid."""
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
-        """Save it now, and say what became of it. Never raises."""
+        """Save it now and return the outcome. Never raises."""
 
 
 async def answer_request(find: Callable[[str], ReachableSession | None], request: dict[str, Any]) -> dict[str, Any]:
-    """The owner's side: carry out a request for the session that *find* returns, save it and return the outcome.
+    """Carry out a request of another process for the session that *find* returns, and return the outcome.
 
     ``{"op": "snapshot", "session_id", "tag"}`` saves it under the tag; ``{"op": "label", "session_id"}`` with
-    title, tags, pinned or note labels it permanently (see `labels.apply_label`).
+    title, tags, pinned or note labels it permanently (see `live.label`).
     """
     op, session_id, tag = request.get("op"), request.get("session_id"), request.get("tag")
     if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str))):
@@ -128,13 +128,13 @@ async def serve_sessions(
     *,
     task_status: TaskStatus[Path | None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer other processes about the sessions that *find* returns, until cancelled. Starts with a path.
+    """Answer requests of other processes, until cancelled. Reports the path of its socket when it has started.
 
-    If no socket can be made, this is reported and the process continues.
+    If no socket can be created, the failure is reported and the process continues.
     """
     try:
         await serve_control(functools.partial(answer_request, find), name=new_id(), task_status=task_status)
-    except Exception as error:  # noqa: BLE001 — told, and no reason to end
+    except Exception as error:  # noqa: BLE001 — reported, and the process continues
         report.failed("*", "control", error)
         with suppress(RuntimeError):  # it had started
             task_status.started(None)

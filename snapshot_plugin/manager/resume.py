@@ -1,9 +1,9 @@
-"""Start a session where it stopped: load it, or fall back, and report which."""
+"""Resume a session: load it, or fall back, and report which."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -14,6 +14,7 @@ from snapshot_plugin.manager.ports import (
     ContextProvider,
     Grade,
     Provider,
+    RestoredAs,
     RestoringProvider,
     ResumableProvider,
     Snapshottable,
@@ -70,12 +71,6 @@ class ResumeReport(Value):
         return f"{self.session_id}: {what}{reason}{damage}" + "".join(f"; {notice}" for notice in self.notices)
 
 
-class _Started(NamedTuple):
-    session: Any
-    grade: Grade
-    fell_back: str | None = None
-
-
 async def create_or_resume_session(
     provider: Provider[SessionT],
     session_id: str,
@@ -100,8 +95,8 @@ async def create_or_resume_session(
         require_load: refuse to fall back.
 
     Raises:
-        AgentNoLoadSupport: there is a snapshot, the provider cannot load it, and *require_load*.
-        Damaged: no snapshot is whole, and *require_load*.
+        AgentNoLoadSupport: there is a snapshot, the provider cannot load it, and *require_load* is set.
+        Damaged: no snapshot is intact, and *require_load* is set.
         SessionLocked: the session is live already, here or elsewhere. No agent was started.
         SnapshotError: the store cannot be read (a missing key, a newer version); starting fresh would hide it.
         Exception: what the provider raises; nothing was changed.
@@ -113,20 +108,27 @@ async def create_or_resume_session(
         before = anyio.current_time()
         found, problem = await _newest(manager, session_id, require_load=require_load)
         started = await _start(provider, session_id, config, found, require_load=require_load)
-        if found is not None and started.fell_back:
-            await _preserve(manager, found)
-        report = _report(session_id, found, started, problem)
-        if found is not None:
-            took = anyio.current_time() - before
-            event = manager.report.restored(found, grade=started.grade, duration=took, fell_back=started.fell_back)
-            report = report.evolve(age=event.age)
-        if report.fell_back:
-            _log.warning("session %s", report)
-        return started.session, await _attach(provider, started, report, found, manager)
+        try:
+            report = _report(session_id, found, started, problem)
+            if found is not None:
+                if started.fell_back:
+                    await _preserve(manager, found)
+                took = anyio.current_time() - before
+                event = manager.report.restored(
+                    found, grade=started.grade, duration=took, fell_back=started.fell_back
+                )
+                report = report.evolve(age=event.age)
+            if report.fell_back:
+                _log.warning("session %s", report)
+            return started.session, await _attach(started, report, found, manager)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await provider.stop_session(started.session)
+            raise
 
 
 async def stop_session(provider: Provider[SessionT], session: SessionT, manager: SnapshotManager) -> Outcome:
-    """Save the session for the last time, if the settings say so, let it go, and have the provider stop it."""
+    """Save the session a last time, if the settings say so, detach it, and let the provider stop it."""
     outcome = await manager.session_stopped(session.session_id)
     await provider.stop_session(session)
     return outcome
@@ -147,21 +149,20 @@ async def _newest(
 
 async def _start(
     provider: Provider[Any], session_id: str, config: Any, found: StoredSnapshot | None, *, require_load: bool
-) -> _Started:
+) -> RestoredAs[Any]:
     if found is None:
-        return _Started(await provider.create_session(session_id, config), "fresh")
+        return RestoredAs(await provider.create_session(session_id, config), "fresh")
     if isinstance(provider, RestoringProvider):
-        back = await provider.restore_session(session_id, config, found.snapshot, require_load=require_load)
-        return _Started(*back)
+        return await provider.restore_session(session_id, config, found.snapshot, require_load=require_load)
     try:
-        return _Started(await _load(provider, session_id, config, found), "native-load")
+        return RestoredAs(await _load(provider, session_id, config, found), "native-load")
     except AgentNoLoadSupport as error:
         if require_load:
             raise
         why = error.message
     if isinstance(provider, ContextProvider):
-        return _Started(await provider.continue_session(session_id, config, found.snapshot), "context", why)
-    return _Started(await provider.create_session(session_id, config), "fresh", why)
+        return RestoredAs(await provider.continue_session(session_id, config, found.snapshot), "context", why)
+    return RestoredAs(await provider.create_session(session_id, config), "fresh", why)
 
 
 async def _load(provider: Provider[Any], session_id: str, config: Any, found: StoredSnapshot) -> Any:
@@ -177,7 +178,9 @@ async def _preserve(manager: SnapshotManager, found: StoredSnapshot) -> None:
         manager.report.failed(found.ref.session_id, "save", error)
 
 
-def _report(session_id: str, found: StoredSnapshot | None, started: _Started, problem: str | None) -> ResumeReport:
+def _report(
+    session_id: str, found: StoredSnapshot | None, started: RestoredAs[Any], problem: str | None
+) -> ResumeReport:
     return ResumeReport(
         session_id=session_id,
         grade=started.grade,
@@ -189,18 +192,9 @@ def _report(session_id: str, found: StoredSnapshot | None, started: _Started, pr
 
 
 async def _attach(
-    provider: Provider[Any],
-    started: _Started,
-    report: ResumeReport,
-    found: StoredSnapshot | None,
-    manager: SnapshotManager,
+    started: RestoredAs[Any], report: ResumeReport, found: StoredSnapshot | None, manager: SnapshotManager
 ) -> ResumeReport:
     baseline = found if started.grade.startswith("native") else None
-    try:
-        attached = await manager.session_started(started.session, baseline=baseline)
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await provider.stop_session(started.session)
-        raise
+    attached = await manager.session_started(started.session, baseline=baseline)
     off = () if attached else ("it is not saved by itself: enable_persistence is off",)
     return report.evolve(attached=attached, notices=off)

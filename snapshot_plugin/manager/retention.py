@@ -36,15 +36,15 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_EVERY = 3600.0
 _SWEEP_AT_MOST = 200
-"""How many histories a sweep reads. In a store with more sessions, each sweep picks others."""
+"""How many histories one sweep reads. In a store with more sessions, each sweep reads others."""
 _REMEMBERED = 4096
-"""Of how many sessions the length of the history is remembered."""
+"""For how many sessions the length of the history is cached."""
 _CLOSING = 2.0
-"""How long a manager that closes goes on applying its settings."""
+"""How long a closing manager continues to trim sessions, in seconds."""
 
 
 def batch_of(config: SnapshotConfig) -> int:
-    """How many snapshots over the limit pile up before history is rewritten: half the limit again."""
+    """How many snapshots over the limit are tolerated before the history is rewritten: half the limit."""
     return max(1, config.max_snapshots_per_session // 2)
 
 
@@ -113,7 +113,7 @@ class Retention:
                         await self.apply(session_id)
 
     async def apply(self, session_id: str, *, exactly: bool = False) -> None:
-        """Trim a session that was saved here, if enough has piled up; *exactly*: to the limit, as it stops."""
+        """Trim a session that was saved here, if enough snapshots are over the limit; with *exactly*, always."""
         if session_id not in self._dirty:
             return
         try:
@@ -121,7 +121,7 @@ class Retention:
                 await self._apply(session_id, exactly=exactly)
         except SnapshotNotFound:
             self._dirty.discard(session_id)
-        except Exception as error:  # noqa: BLE001 — history that is too long harms nobody
+        except Exception as error:  # noqa: BLE001 — reported, and tried with the next save
             self._dirty.discard(session_id)
             self._report.failed(session_id, "retention", error)
 
@@ -147,7 +147,7 @@ class Retention:
             self._dirty.discard(session_id)
 
     def _remember(self, session_id: str, length: int) -> None:
-        # Rules in place of the count are applied after each batch of saves, whatever the length.
+        # A policy, unlike the count, is applied after each batch of saves, whatever the length.
         known = length if self._config.retention is None else self._config.max_snapshots_per_session
         self._lengths[session_id] = known
         self._lengths.move_to_end(session_id)
@@ -203,7 +203,7 @@ class Retention:
     async def _attempt(self, session_id: str, work: Callable[[str], Awaitable[None]]) -> bool:
         try:
             await work(session_id)
-        except (SessionLocked, SnapshotNotFound):  # its owner trims it, or it is gone
+        except (SessionLocked, SnapshotNotFound):  # its owner trims it, or it was deleted
             return False
         except Exception as error:  # noqa: BLE001 — as above
             self._report.failed(session_id, "retention", error)

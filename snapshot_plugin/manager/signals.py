@@ -3,6 +3,8 @@
 A signal is watched only if its handler is the interpreter's default. So an application's own handler is never
 replaced, and under ``asyncio.run``, ``trio.run`` or ``anyio.run`` Ctrl-C is left alone: there
 it unwinds the program, which closes the manager, which saves.
+
+Also ends the tasks of a manager in bounded time.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
-__all__ = ["LastGasp"]
+__all__ = ["SaveOnSignal", "end_tasks", "run_for"]
 
 _log = logging.getLogger(__name__)
 _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
-class LastGasp:
+class SaveOnSignal:
     """One manager's request to save before the process ends.
 
     With several managers, the first watches and calls all.
@@ -31,7 +34,7 @@ class LastGasp:
         save: saves every session within its own time limit; must not raise.
     """
 
-    _waiting: list[LastGasp] = []  # noqa: RUF012 — shared on purpose: signals belong to the process
+    _waiting: list[SaveOnSignal] = []  # noqa: RUF012 — shared on purpose: signals belong to the process
 
     def __init__(self, save: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._save = save
@@ -39,7 +42,7 @@ class LastGasp:
 
     @classmethod
     def is_possible(cls) -> bool:
-        """False outside the main thread, and where an author's own handlers are in place."""
+        """False outside the main thread, and if the application has its own handlers."""
         return threading.current_thread() is threading.main_thread() and bool(cls._waiting or _unhandled())
 
     async def run(self) -> None:
@@ -57,7 +60,7 @@ class LastGasp:
         signals = _unhandled()
         if not signals:
             return
-        # Signals that come while saving are taken as the same one: senders often repeat themselves.
+        # A signal during the save is ignored: senders often repeat theirs.
         with anyio.open_signal_receiver(*signals) as received:
             async for number in received:
                 _log.warning("%s: saving all sessions", signal.Signals(number).name)
@@ -79,3 +82,26 @@ def _unhandled() -> tuple[signal.Signals, ...]:
 def _deliver(number: signal.Signals) -> None:
     signal.signal(number, _DEFAULTS[number])
     os.kill(os.getpid(), number)
+
+
+async def end_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
+    """Cancel *tasks* and wait for them. *error* is what ends the block they belong to."""
+    tasks.cancel_scope.cancel()
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        await tasks.__aexit__(type(error), error, error.__traceback__)
+    else:
+        # The body's error must not be passed to the tasks: it would be wrapped in an exception group.
+        await tasks.__aexit__(None, None, None)
+
+
+async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled."""
+    finished = anyio.Event()
+
+    async def run() -> None:
+        await work()
+        finished.set()
+
+    tasks.start_soon(run)
+    with anyio.move_on_after(within):
+        await finished.wait()

@@ -1,4 +1,4 @@
-"""Metrics of a manager: readable from Python, and fed to OpenTelemetry where it is installed.
+"""Metrics of a manager: readable from Python, and exported to OpenTelemetry if it is installed.
 
 Both are subscribers of the manager's events, so their numbers agree. Session ids are never used as attributes: a
 metric with one series per session is expensive to store.
@@ -24,7 +24,7 @@ from snapshot_plugin.model.value import Value
 __all__ = ["Distribution", "EventMetrics", "MetricsSnapshot", "opentelemetry_subscriber"]
 
 WINDOW = 1024
-"""How many of the newest values the quantiles are taken from; count, total, least and most are of all."""
+"""How many of the newest values the quantiles cover; count, total, least and most cover all values."""
 
 
 class Distribution(Value):
@@ -117,9 +117,9 @@ class _Tally:
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float]:
-    """The 50th, 95th and 99th percentile by nearest rank: the smallest value that so many per cent do not exceed.
+    """The 50th, 95th and 99th percentile by nearest rank.
 
-    Each is a value that occurred; nothing for no values.
+    Each is a value that occurred. Empty if there are no values.
     """
     ordered = sorted(values)
     if not ordered:
@@ -129,7 +129,7 @@ def quantiles(values: Iterable[float]) -> dict[str, float]:
 
 
 def opentelemetry_subscriber(meter_provider: Any = None) -> Subscriber | None:
-    """A subscriber that feeds OpenTelemetry instruments, or None where its API is not installed.
+    """A subscriber that updates OpenTelemetry instruments; None if its API is not installed.
 
     Args:
         meter_provider: where the meter comes from; default: the process's own.

@@ -1,7 +1,7 @@
 """An agent's working memory: entries that may be many and large, loaded on first use.
 
-They are stored in a second session beside the agent's, ``<id>+memory``; a save writes only the entries that
-changed. The agent's snapshot names its memory snapshot, so both are restored from the same moment.
+Entries are stored in a second session, ``<id>+memory``; a save writes only the entries that changed. The agent's
+snapshot names its memory snapshot, so both are restored from the same moment.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from snapshot_plugin.store.base import SnapshotStore
 __all__ = ["COMPANION", "PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
 
 COMPANION = "+subgraphs"
-"""How the id of a session ends that only holds parts of another one. Lists hide it."""
+"""The suffix of the id of a session that only holds parts of another session. Lists hide it."""
 
 PIN = "working_memory"
-"""Where a snapshot's metadata names the memory that belongs to it."""
+"""The metadata entry that names the memory of a snapshot."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def owner_of(session_id: str) -> str | None:
 
 
 class EntryDetails(TypedDict, total=False):
-    """What can be told about an entry."""
+    """Metadata of an entry."""
 
     description: str
     scope: Any
@@ -56,7 +56,7 @@ class EntryDetails(TypedDict, total=False):
 
 
 class MemoryPin(Value):
-    """Which memory belongs to a snapshot, and how much there is of it."""
+    """The memory of a snapshot: its session, snapshot number, count and size."""
 
     session_id: str
     seq: int
@@ -65,7 +65,7 @@ class MemoryPin(Value):
 
 
 def pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
-    """The memory that *snapshot* names; None if it names none. `InvalidInput` if the name is malformed."""
+    """The memory that *snapshot* names; None if it names none. Raises `InvalidInput` if the entry is malformed."""
     raw = snapshot.metadata.get(PIN)
     if raw is None:
         return None
@@ -157,16 +157,16 @@ class WorkingMemory:
         return _about(await self._entry(key))
 
     async def delete(self, key: str) -> bool:
-        """Forget an entry; whether there was one."""
+        """Delete an entry; returns whether it existed."""
         entries = await self._loaded()
         return entries.pop(key, _ABSENT) is not _ABSENT
 
     async def keys(self) -> tuple[str, ...]:
-        """The keys, in the order in which they came."""
+        """The keys, in insertion order."""
         return tuple(await self._loaded())
 
     async def save(self) -> MemoryPin | None:
-        """Make changed entries durable. Writes nothing, and reads nothing, if there are none."""
+        """Save changed entries; durable on return. Does nothing if nothing changed."""
         if self._entries is None or not self._is_changed(self._entries):
             return self._pin
         entries = dict(self._entries)
@@ -205,7 +205,7 @@ class WorkingMemory:
 
 _ABSENT = object()
 _ENTRY = "snapshot_plugin.entry"
-"""The field of a stored entry that says what was told about it; its value is beside."""
+"""The field of a stored entry that holds its metadata; the value is in the field ``value``."""
 _OLD_NAMES = {"createdAt": "created_at", "lastAccessedAt": "accessed_at", "updatedAt": "updated_at"}
 
 
@@ -227,7 +227,7 @@ def _imported(entry: Any) -> Any:
 
 
 def _sizes(entries: dict[str, Any], before: dict[str, Any], sizes: dict[str, int]) -> dict[str, int]:
-    """How large each entry is, in bytes of JSON; known ones are not measured again."""
+    """The size of each entry in bytes of JSON; known sizes are not computed again."""
     return {
         key: sizes[key] if before.get(key, _ABSENT) is value and key in sizes else len(json.dumps(value).encode())
         for key, value in entries.items()

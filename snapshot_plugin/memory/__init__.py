@@ -1,17 +1,17 @@
 """Project memory: what earlier sessions of a project learned, kept for the next one, and its MCP server.
 
-`ProjectMemory` is the whole of it for programs; `server` offers it to agents. A memory is a directory ``.asnap`` of
-JSON files in the project.
+`ProjectMemory` is the API for programs; `server` offers it to agents. A memory is a directory ``.asnap`` of JSON
+files in the project.
 
-- `place`: which directory is the project. `files`: names, and files opened without following links. `limits`.
+- `place`: finds the project's directory. `files`: names, and files opened without following links. `limits`.
   `state`: what all projects of a user share.
-- `kinds`: what agents call the fields of errors, endpoints, timings and noise rules. `understand`: reads them.
-  `documents`: adds to what is known. `shapes`: baselines, and comparing with them. `privacy`: takes secrets out.
+- `kinds`: the field names that agents use in errors, endpoints, timings and noise rules. `understand`: the parser.
+  `documents`: merges new entries. `shapes`: baselines, and comparing with them. `privacy`: removes secrets.
 - `changes`: a `MemoryChange`, and a view of the memory with changes applied. `engine`: one process writes, and
-  takes the changes of the others. `context`: what a new session is told. `project_memory`: the API.
-- `learn`: failed tool calls of an agent become errors in the history.
+  applies the changes of the others. `context`: the summary for a new session. `project_memory`: the API.
+- `learn`: records an agent's failed tool calls as errors.
 
-Promises: a save is on disk when it returns; files are replaced whole; a change that was acknowledged is never lost.
+Guarantees: a save is on disk when it returns; files are replaced atomically; an acknowledged change is never lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Changes to a memory, and a memory with changes applied: the only place that decides what a change does.
+"""Changes to a memory, and a view of the memory with changes applied. Only this module defines what a change does.
 
-A `MemoryChange` is plain data, so it can be applied by another process, or later.
+A `MemoryChange` is plain data, so another process can apply it, or apply it later.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Save
 
 META: Final = ("meta.json",)
 Persistence = Literal["disk", "memory", "read-only"]
-"""Whether saves last: on disk; only in this process; kept until the process that writes can be reached."""
+"""Where saves go: to disk; only to this process's memory; or to ``.pending`` until the writer can be reached."""
 
 
 class MemoryChange(NamedTuple):
-    """Something to be done to a memory. `session` and `at` say which session asked for it, and when."""
+    """One change to a memory. `session` and `at` say which session requested it, and when."""
 
     op: Literal["begin", "end", "save", "delete", "clear", "touch"]
     namespace: str = ""
@@ -78,11 +78,11 @@ class Saved(Value):
 
 
 Outcome = Saved | SnapshotError
-"""What came of a change: its receipt, or why it was refused."""
+"""The result of a change: its receipt, or the error that refused it."""
 
 
 class MemoryView:
-    """What is on disk, with changes on top. Reading and applying may raise `StoreUnavailable`."""
+    """The memory on disk with changes applied. Reading and applying may raise `StoreUnavailable`."""
 
     def __init__(
         self,
@@ -96,14 +96,11 @@ class MemoryView:
     ) -> None:
         self.meta = meta
         self.entries = dict(scan.entries)
-        """Every entry there is."""
+        """All entries."""
         self.damaged: list[Name] = []
         self._files, self._scan, self._limits, self._now, self._elsewhere = files, scan, limits, now, elsewhere
         self._writes: dict[tuple[str, ...], bytes | None] = {}
         self._documents: dict[str, MemoryDocument] = {}
-        self._dirty: set[str] = set()
-        self._trimmed: dict[str, int] = {}
-        self._refused: dict[str, LimitExceeded] = {}
         self._meta_before = dict(meta)
 
     # Reading -----------------------------------------------------------------------------------------------
@@ -118,14 +115,14 @@ class MemoryView:
 
     @property
     def total(self) -> int:
-        """The bytes of everything."""
+        """The total size in bytes."""
         return self._scan.overhead + sum(entry.size for entry in self.entries.values())
 
     def load(self, name: Name) -> Any:
-        """An entry, or one entry of a document by its name; `NotFound`, `SnapshotCorrupted`."""
-        kind = KINDS.get(name.namespace)
-        if kind and name == kind.document and name.namespace in self._dirty:
-            return self._documents[name.namespace].raw()
+        """An entry, or one entry of a document by its name. Raises `NotFound` or `SnapshotCorrupted`."""
+        kind, document = KINDS.get(name.namespace), self._documents.get(name.namespace)
+        if kind and document and name == kind.document and document.is_changed:
+            return document.raw()
         if name in self.entries:
             return self._value(self.entries[name].path)
         if kind and name.key in self.document(name.namespace).entries:
@@ -133,7 +130,7 @@ class MemoryView:
         raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
 
     def document(self, namespace: str) -> MemoryDocument:
-        """The document of a namespace, with the entries that lie beside it under keys of their own."""
+        """The document of a namespace, merged with the namespace's entries under other keys."""
         if namespace not in self._documents:
             main = KINDS[namespace].document
             document = self._read(main)
@@ -157,7 +154,7 @@ class MemoryView:
             try:
                 raw = self._value(entry.path)
             except NotFound:
-                pass  # removed since it was looked at
+                pass  # removed since the scan
             except Damaged:
                 self.damaged.append(name)
         return MemoryDocument.read(name.namespace, name.key, raw, entry.saved_at if entry else self._now)
@@ -165,7 +162,7 @@ class MemoryView:
     # Applying ----------------------------------------------------------------------------------------------
 
     def apply(self, change: MemoryChange) -> Outcome:
-        """Apply one change; one that is refused leaves everything before it in effect."""
+        """Apply one change. If it is refused, earlier changes stay applied."""
         try:
             receipt: dict[str, Any] = getattr(self, f"_{change.op}")(change)
         except SnapshotError as error:
@@ -177,8 +174,9 @@ class MemoryView:
         self.meta |= {"session_count": count, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
         for namespace in (ERRORS, PERFORMANCE):
-            if KINDS[namespace].document in self.entries and self.document(namespace).trim(self._limits, self._now):
-                self._dirty.add(namespace)
+            if KINDS[namespace].document in self.entries:
+                document = self.document(namespace)
+                document.is_changed |= document.trim(self._limits, self._now) > 0
         return {"session": count, "previous": previous}
 
     def _end(self, change: MemoryChange) -> Entry:
@@ -205,7 +203,7 @@ class MemoryView:
         return {"bytes": size, "understood": (kept,), "redacted": redacted, "evicted": tuple(map(str, gone))}
 
     def _add(self, change: MemoryChange) -> Entry:
-        """Add what was understood to its document; what was not is stored under a key of its own."""
+        """Add the entries that were understood to their document; store other data under its own key."""
         namespace, kind = change.namespace, KINDS[change.namespace]
         found = understand(namespace, change.key, change.data, moment_in(change.at) or self._now)
         if not found.entries:
@@ -226,38 +224,36 @@ class MemoryView:
                 self._changed(NOISE)
                 name = entry["fingerprint"]
                 return f"error {name!r}: noise by the rule {rule!r}; counted as filtered, not listed"
-        self._changed(namespace)
-        return self.document(namespace).add(entry, session=change.session, limits=self._limits)
+        return self._changed(namespace).add(entry, session=change.session, limits=self._limits)
 
     def _delete(self, change: MemoryChange) -> Entry:
         name, namespace, kind = change.name, change.namespace, KINDS.get(change.namespace)
         if name in self.entries:
             self._remove(name)
-            if kind and name == kind.document:
-                self._dirty.discard(namespace)
-            if namespace not in self._dirty:
-                self._documents.pop(namespace, None)
+            document = self._documents.get(namespace)
+            if kind and document and (name == kind.document or not document.is_changed):
+                del self._documents[namespace]  # the remaining entries are read again
         elif kind and name.key in self.document(namespace).entries:
-            self._changed(namespace)
-            del self.document(namespace).entries[name.key]
+            del self._changed(namespace).entries[name.key]
         else:
             raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
         return {}
 
     def _clear(self, change: MemoryChange) -> Entry:
         paths = [entry.path for entry in (*self._scan.entries.values(), *self.entries.values())]
-        self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._files.names(DAMAGED))])
-        self.entries, self._documents, self._dirty = {}, {}, set()
+        self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._scan.damaged)])
+        self.entries, self._documents = {}, {}
         self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
         return {"session": 1}
 
-    def _changed(self, namespace: str) -> None:
-        if namespace not in self._dirty:
-            name = KINDS[namespace].document
+    def _changed(self, namespace: str) -> MemoryDocument:
+        """The document of a namespace, to be changed. Raises `StoreUnavailable` if its file cannot be written."""
+        document, name = self.document(namespace), KINDS[namespace].document
+        if not document.is_changed:
             self._scan.refuse(name.path)
-            self.document(namespace)
-            self._dirty.add(namespace)
+            document.is_changed = True
             self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
+        return document
 
     def _put(self, name: Name, data: Any, instead_of: Sequence[Name] = ()) -> int:
         content = encoded(data)
@@ -266,7 +262,7 @@ class MemoryView:
 
     def _write(self, name: Name, content: bytes, instead_of: Sequence[Name] = ()) -> int:
         before = sum(self.entries[other].size for other in {name, *instead_of} if other in self.entries)
-        if len(content) > before:  # what makes the memory smaller is always accepted
+        if len(content) > before:  # a write that makes the memory smaller is always accepted
             self._limits.check_total(str(name), self.total - before + len(content), self._elsewhere)
         path = self._scan.entries[name].path if name in self._scan.entries else name.path
         self._scan.refuse(path)
@@ -278,29 +274,24 @@ class MemoryView:
         self._writes |= {self.entries.pop(name).path: None for name in names}
 
     def _least_used(self, new: Name | None, *, room: int) -> list[Name]:
-        """The baselines that have to go, besides *new*, so that *room* are left."""
+        """The least recently used baselines, without *new*, to remove so that *room* are left."""
         others = [entry for name, entry in self.entries.items() if name.namespace == BASELINES and name != new]
         return [entry.name for entry in sorted(others, key=self.used_at)[: max(0, len(others) - room)]]
 
     # Writing -----------------------------------------------------------------------------------------------
 
     def finish(self) -> dict[tuple[str, ...], bytes | None]:
-        """The files to be written or removed. A document for which there is no room is left as it was.
+        """The files to write or remove. A document that exceeds the limits is left unchanged.
 
         Raises:
-            StoreUnavailable: nothing can be written, as the notes are no file.
+            StoreUnavailable: nothing can be written, because ``meta.json`` is a link or not ours.
         """
-        for namespace in sorted(self._dirty):
-            document = self._documents[namespace]
-            before = len(document.entries)
-            document.trim(self._limits, self._now)
-            content = document.encoded(self._limits.entry_bytes)
-            self._trimmed[namespace] = before - len(document.entries)
-            try:
-                self._write(KINDS[namespace].document, content)
-            except LimitExceeded as error:
-                self._refused[namespace] = error
-        self._dirty.clear()
+        for namespace, document in sorted(self._documents.items()):
+            if document.is_changed:
+                try:
+                    self._write(KINDS[namespace].document, document.encoded(self._limits, self._now))
+                except (InvalidInput, LimitExceeded) as error:  # changes to other files are still written
+                    document.refused = error
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
         if self.meta != self._meta_before:
@@ -309,10 +300,10 @@ class MemoryView:
         return self._writes
 
     def final(self, outcome: Outcome) -> Outcome:
-        """What came of a change in the end: its document may have been too large for the memory, or been cut."""
-        if isinstance(outcome, SnapshotError) or outcome.namespace not in self._trimmed:
+        """The final result of a change, after `finish`: its document may have been refused or trimmed."""
+        document = self._documents.get(outcome.namespace) if isinstance(outcome, Saved) else None
+        if isinstance(outcome, SnapshotError) or document is None or not document.is_changed:
             return outcome
         stored = self.entries.get(KINDS[outcome.namespace].document)
         size = outcome.bytes or (stored.size if stored else 0)
-        cut = {"trimmed": self._trimmed[outcome.namespace], "bytes": size}
-        return self._refused.get(outcome.namespace) or outcome.model_copy(update=cut)
+        return document.refused or outcome.model_copy(update={"trimmed": document.trimmed, "bytes": size})

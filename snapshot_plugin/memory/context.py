@@ -1,4 +1,4 @@
-"""What a new session is told about the earlier ones, and how much a memory holds."""
+"""The summary of earlier sessions for a new one, and the statistics of a memory."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class MemoryStats(Value):
 
 
 def context_of(view: MemoryView, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
-    """The context that the view knows, with what is said *about* it."""
+    """The context from *view*, with the fields in *about*."""
     for namespace in KINDS:
         view.document(namespace).trim(limits, now)
     endpoints, timings, noise = (
@@ -199,7 +199,7 @@ def _known(entry: Entry) -> KnownError:
 
 
 def stats_of(view: MemoryView, **about: Any) -> MemoryStats:
-    """The statistics that the view knows, with what is said *about* them."""
+    """The statistics from *view*, with the fields in *about*."""
     spaces = {
         namespace: NamespaceStats(
             entries=len(view.document(namespace).entries if namespace in KINDS else keys),
@@ -226,11 +226,11 @@ _MORE: Final = {
     "preferences": 'session_store(action="list", namespace="global")',
     "notices": 'session_store(action="stats")',
 }
-"""The lists of the answer that may be cut, and how an agent gets the rest of each."""
+"""The lists of the answer that may be truncated, and how an agent gets the rest of each."""
 
 
 def bounded(context: SessionContext, preferences: dict[str, Any], most: int = CONTEXT_BYTES) -> dict[str, Any]:
-    """The context for an agent, in at most *most* bytes of JSON: lists are cut, what is left out is counted."""
+    """The context for an agent, in at most *most* bytes of JSON. Lists are truncated; omitted items are counted."""
     answer = _answer(context, preferences)
     cut: dict[str, int] = {}
     while len(json.dumps(_counted(answer, cut), ensure_ascii=False).encode(errors="replace")) > most:

@@ -1,22 +1,22 @@
-"""The documents of the known namespaces: how new entries are added, and what goes when there are too many."""
+"""The documents of the known namespaces: how entries are added, and which are removed when there are too many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, encoded
-from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
+from snapshot_plugin.memory.kinds import KINDS, Entry, add_up
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.shapes import shape_of
-from snapshot_plugin.memory.understand import StoredEntry, understand
+from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Value
 
 __all__ = [
@@ -31,20 +31,23 @@ __all__ = [
 
 DEGRADED: Final = 1.5
 """An endpoint is degraded when it takes more than this many times as long as in earlier sessions."""
-_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class MemoryDocument:
-    """The entries of one namespace by name, in the order they were first seen. `around` is kept as it was read."""
+    """The entries of one namespace by name, in the order they were first seen. `around` holds other content."""
 
     namespace: str
     entries: dict[str, Entry] = field(default_factory=dict)
     around: dict[str, Any] = field(default_factory=dict)
+    is_changed: bool = False
+    """Whether it has to be written. `trimmed` then counts removed entries; `refused` says why there is no room."""
+    trimmed: int = 0
+    refused: SnapshotError | None = None
 
     @classmethod
     def read(cls, namespace: str, key: str, raw: Any, at: datetime) -> MemoryDocument:
-        """What a file holds, also one that was written by hand.
+        """Read a file, including one that was written by hand.
 
         Content that cannot be parsed is kept in `around`.
         """
@@ -66,7 +69,7 @@ class MemoryDocument:
         return {**self.around, KINDS[self.namespace].listed_as: list(self.entries.values())}
 
     def add(self, entry: Entry, *, session: int, limits: MemoryLimits) -> str:
-        """Add an entry to what is known of it; return what came of it, in words."""
+        """Merge *entry* into the document; return a sentence that says what was done."""
         name = entry[KINDS[self.namespace].named_by]
         limits.check_name(name)
         if entry.get("remove") and self.namespace == NOISE:
@@ -77,39 +80,36 @@ class MemoryDocument:
         return f"{line}{note}"
 
     def trim(self, limits: MemoryLimits, now: datetime) -> int:
-        """Let go of entries that are too old or too many; return how many went."""
-        before = len(self.entries)
-        if self.namespace == ERRORS:
-            self._keep_young("last_seen", now - limits.error_age)
-            self._keep_last(limits.errors)
-        elif self.namespace == PERFORMANCE:
-            self._keep_young("updated_at", now - limits.performance_age)
-            if len(self.entries) > limits.timings:
-                self.entries = dict(sorted(self.entries.items(), key=lambda item: item[1]["updated_at"]))
-                self._keep_last(limits.timings)
-        elif self.namespace == API_SCHEMA:
-            self._consolidate(limits.endpoints)
-        else:
-            self._keep_last(limits.noise_rules)
+        """Remove entries that are too old or too many; return how many were removed."""
+        before, kind = len(self.entries), KINDS[self.namespace]
+        most: int = getattr(limits, kind.most)
+        if kind.age:
+            oldest = rfc3339(now - getattr(limits, kind.age))
+            self.entries = {name: entry for name, entry in self.entries.items() if entry[kind.time] >= oldest}
+        if self.namespace == API_SCHEMA:
+            self._consolidate(most)
+        elif self.namespace == PERFORMANCE and len(self.entries) > most:
+            self.entries = dict(sorted(self.entries.items(), key=lambda item: item[1]["updated_at"]))
+        self._keep_last(most)
         return before - len(self.entries)
 
-    def encoded(self, most: int) -> bytes:
-        """The document as a file of at most *most* bytes; the oldest entries go where it would be longer."""
+    def encoded(self, limits: MemoryLimits, now: datetime) -> bytes:
+        """The document as a file within the limits. Entries that are too old or too many go, oldest first."""
+        before = len(self.entries)
+        self.trim(limits, now)
         content = encoded(self.raw())
-        while self.entries and len(content) > most:
+        while self.entries and len(content) > limits.entry_bytes:
             self._keep_last(len(self.entries) * 9 // 10)
             content = encoded(self.raw())
+        self.trimmed = before - len(self.entries)
         return content
-
-    def _keep_young(self, time: str, oldest: datetime) -> None:
-        self.entries = {n: e for n, e in self.entries.items() if (moment_in(e.get(time)) or _LONG_AGO) >= oldest}
 
     def _keep_last(self, count: int) -> None:
         for name in list(self.entries)[: max(0, len(self.entries) - count)]:
             del self.entries[name]
 
     def _consolidate(self, most: int) -> None:
-        """Keep frequent endpoints by themselves and merge rare ones by path, as ``GET /users/*``."""
+        """Keep frequent endpoints and merge rare ones by path, as ``GET /users/*``."""
         if len(self.entries) <= most:
             return
         frequent = sorted(self.entries.values(), key=lambda entry: -entry.get("seen", 1))
@@ -118,13 +118,13 @@ class MemoryDocument:
             method, space, target = rare["endpoint"].rpartition(" ")
             path = f"{method}{space}{urlsplit(target).path.rstrip('/').rpartition('/')[0]}/*"
             merged = {**rare, "endpoint": path, "merged": max(rare.get("merged", 0), 1)}
-            self.entries[path] = _merged(self.entries.get(path), merged)
+            self.entries[path] = _merged(API_SCHEMA, self.entries.get(path), merged)
         kept = sorted(self.entries.values(), key=lambda entry: -entry.get("seen", 1))[:most]
         self.entries = {entry["endpoint"]: entry for entry in kept}
 
 
 def _fitted(entry: Entry, limits: MemoryLimits) -> tuple[Entry, str]:
-    """*entry* with its message and shape within the limits, and a note if the shape had to go."""
+    """*entry* with its message and shape within the limits, and a note if the shape was removed."""
     fitted: Entry = type(entry)(entry)
     if isinstance(fitted.get("message"), str):
         fitted["message"] = limits.shortened(fitted["message"])
@@ -136,40 +136,29 @@ def _fitted(entry: Entry, limits: MemoryLimits) -> tuple[Entry, str]:
     return fitted, ""
 
 
-def _sum(one: int, other: int) -> int:
-    return one + other
+def _merged(namespace: str, known: Entry | None, new: Entry, *, is_copy: bool = False) -> Entry:
+    """*known* merged with *new*. Merging a copy of *known* counts nothing twice."""
+    merged = {**(known or {}), **new}
+    for name, about in KINDS[namespace].fields.items():
+        if known and about.merge and name in known and name in new:
+            rule = max if is_copy and about.merge is add_up else about.merge
+            merged[name] = rule(known[name], new[name])
+    return merged
 
 
-_MERGE: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "occurrences": _sum, "seen": _sum, "merged": _sum, "filtered": max, "session": max,
-    "first_seen": min, "last_seen": max, "first_session": min,
-}  # fmt: skip
-"""What becomes of a field that both entries have; of others, the newer value stays."""
-
-
-def _merged(known: Entry | None, new: Entry, *, is_copy: bool = False) -> Entry:
-    """*new* added to what is known of it; a copy of what is known counts nothing twice."""
-    known = known or {}
-    both = {name: rule for name, rule in _MERGE.items() if _is_alike(known.get(name), new.get(name))}
-    rules = {name: max if is_copy and rule is _sum else rule for name, rule in both.items()}
-    return {**known, **new, **{name: rule(known[name], new[name]) for name, rule in rules.items()}}
-
-
-def _is_alike(one: Any, other: Any) -> bool:
-    return any(isinstance(one, kind) and isinstance(other, kind) for kind in (str, int | float))
-
-
-def _is_copy(known: Entry | None, entry: Entry, time: str) -> bool:
-    return known is not None and isinstance(entry, StoredEntry) and entry[time] == known[time]
+def _is_copy(namespace: str, known: Entry | None, entry: Entry) -> bool:
+    """Whether *entry* was loaded before and is saved again unchanged, so it does not count as a new sighting."""
+    kind = KINDS[namespace]
+    return known is not None and kind.session in entry and entry[kind.time] == known[kind.time]
 
 
 def _add_error(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
-    name, is_copy = entry["fingerprint"], _is_copy(known, entry, "last_seen")
+    name, is_copy = entry["fingerprint"], _is_copy(ERRORS, known, entry)
     if known is None:
         entry = {"first_session": session, **entry, "occurrences": max(entry.get("occurrences", 1), 1)}
     if "resolved_at" in entry and not is_copy:
         entry = {"resolved_session": session, **entry}
-    merged = _merged(known, entry, is_copy=is_copy)
+    merged = _merged(ERRORS, known, entry, is_copy=is_copy)
     if known is None:
         return merged, f"error {name!r}: new{', and resolved' if is_resolved(merged) else ''}"
     if "resolved_at" in entry and not is_copy:
@@ -181,22 +170,24 @@ def _add_error(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, 
 
 
 def _add_endpoint(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
-    merged = _merged(known, {"session": session, **entry}, is_copy=_is_copy(known, entry, "last_seen"))
-    return merged, f"endpoint {entry['endpoint']!r}: seen {merged.get('seen', 1)} times"
+    is_copy = _is_copy(API_SCHEMA, known, entry)
+    merged = _merged(API_SCHEMA, known, {"session": session, **entry}, is_copy=is_copy)
+    seen = merged.get("seen", 1)
+    return merged, f"endpoint {entry['endpoint']!r}: seen {'once' if seen == 1 else f'{seen} times'}"
 
 
 def _add_timing(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
     timing = f"timing of {entry['endpoint']!r}:"
     if known is None:
         return {"session": session, **entry}, f"{timing} {entry['session_ms']:g} ms, the first one"
-    if _is_copy(known, entry, "updated_at"):
+    if _is_copy(PERFORMANCE, known, entry):
         return known, f"{timing} known already"
-    merged = _merged(known, {"session": session, **entry})
+    merged = _merged(PERFORMANCE, known, {"session": session, **entry})
     old, new, before, given = (
         (each.get(f"{when}_ms", 0.0), each.get(f"{when}_samples", int(when == "session")))
         for each, when in ((known, "session"), (entry, "session"), (known, "before"), (entry, "before"))
     )
-    is_next = entry.get("session", session) > known.get("session", 0)  # what was measured so far is the past
+    is_next = entry.get("session", session) > known.get("session", 0)  # earlier measurements become the past
     past, now = (_mean(before, old), new) if is_next else (_mean(before, given), _mean(old, new))
     merged |= {"session_ms": now[0], "session_samples": now[1]}
     if not past[1]:
@@ -212,7 +203,7 @@ def _mean(*parts: tuple[float, int]) -> tuple[float, int]:
 
 
 def _add_rule(known: Entry | None, entry: Entry, _session: int) -> tuple[Entry, str]:
-    return _merged(known, entry), f"noise rule {entry['pattern']!r}: in effect"
+    return _merged(NOISE, known, entry), f"noise rule {entry['pattern']!r}: in effect"
 
 
 _ADD: Final = {ERRORS: _add_error, API_SCHEMA: _add_endpoint, PERFORMANCE: _add_timing, NOISE: _add_rule}
@@ -247,7 +238,7 @@ def matching_rule(rules: dict[str, Entry], text: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def _first_pieces(patterns: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each pattern with the text before its first ``*``: most patterns are ruled out by that alone."""
+    """Each pattern with the text before its first ``*``, as a fast check that rules most patterns out."""
     return [(pattern, pattern.partition("*")[0]) for pattern in patterns]
 
 

@@ -1,9 +1,9 @@
-"""The memory of one project: reading it, and writing it from several processes.
+"""Read the memory of one project, and write it from several processes.
 
-One process writes, by a kernel lock that ends with it, and takes the others' changes. A process that cannot write
-puts its changes into ``.asnap/.pending``, durably, and asks the writer at its local socket to apply all that waits
-there. So a change survives whichever process dies in between. A writer that cannot be reached takes it with its
-next flush; when it has ended, the next process takes its place.
+One process, the writer, holds a kernel lock that ends with it, and applies the others' changes. Another process
+puts its changes into ``.asnap/.pending``, durably, and asks the writer over a local socket to apply all changes
+there. So a change survives the death of either process. A writer that cannot be reached applies the changes with
+its next flush; once it has ended, another process becomes the writer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OP: Final = "deliver"
 _MOST_KEPT: Final = 100
 _CHANGES: Final = TypeAdapter(list[MemoryChange])
 _QUEUED, _NOW = "/queue", "/now"
-"""Groups of changes that are no file in ``.pending``."""
+"""Groups of changes that are not files in ``.pending``."""
 
 
 class HeldElsewhere(MemoryReadOnly):
@@ -66,11 +66,11 @@ class HeldElsewhere(MemoryReadOnly):
 
 
 class WriterLock:
-    """This process's right to write. Freed by `release`, or by the end of the process."""
+    """This process's lock to write the memory. Released by `release`, or when the process ends."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self.control: str | None = None
-        """The socket where this process takes changes of others."""
+        """The path of the socket where this process accepts changes from others."""
         self._files = files
         self._fd = -1
 
@@ -106,16 +106,16 @@ class WriterLock:
         return True
 
     def release(self) -> None:
-        """Let the next process write. Doing it twice is fine."""
+        """Release the lock, so that another process can write. Idempotent."""
         fd, self._fd = self._fd, -1
         let_go(fd)
 
 
 class MemoryEngine:
-    """Reads and writes a project's memory. Any thread may call. `close` it at the end.
+    """Reads and writes a project's memory. Thread-safe. `close` it at the end.
 
-    A change that cannot be written is kept, in memory (`queue`) or in ``.pending``, and applied with the next write
-    of the process that holds the lock then.
+    A change that cannot be written is kept in memory (`queue`) or in ``.pending``, and the writer applies it with
+    its next write.
     """
 
     def __init__(self, project: Path, *, limits: MemoryLimits, state: Path, clock: Clock) -> None:
@@ -125,7 +125,7 @@ class MemoryEngine:
         self.sizes = ProjectSizes(state, project)
         self.session = 0
         self.queue: list[MemoryChange] = []
-        """Changes that are not on disk: observations until the next flush, and what the disk refused.
+        """Changes that are not on disk: observations until the next flush, and changes that the disk refused.
 
         Any thread may append; only this class removes.
         """
@@ -140,7 +140,7 @@ class MemoryEngine:
     # Reading -----------------------------------------------------------------------------------------------
 
     def view(self) -> MemoryView:
-        """The memory as it is, with the changes that are not written yet."""
+        """The memory on disk, with the changes that are not written yet."""
         with self._guard:
             view = self._on_disk()
             for change in (change for group in self._waiting().values() for change in group):
@@ -149,11 +149,11 @@ class MemoryEngine:
             return view
 
     def load(self, name: Name) -> Any:
-        """An entry's data; `NotFound`, or `SnapshotCorrupted` for a damaged file, which is then set aside."""
+        """An entry's data. Raises `NotFound`; or `SnapshotCorrupted` for a damaged file, which is set aside."""
         with self._guard:
             try:
                 if not self.queue and not self._pending():
-                    with contextlib.suppress(NotFound):  # it may be named by hand, or be inside a document
+                    with contextlib.suppress(NotFound):  # the file was named by hand, or it is in a document
                         return self.files.read(name.path)
                 return self.view().load(name)
             except SnapshotCorrupted as error:
@@ -163,13 +163,13 @@ class MemoryEngine:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a caller should know, the most important first."""
+        """Warnings for the caller, the most important first."""
         return ((self._why,) if self._why else ()) + self._problems + tuple(self._notices)
 
     # Writing -----------------------------------------------------------------------------------------------
 
     def write(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
-        """Apply *changes*, and all that wait to be written. On disk when it returns.
+        """Apply all pending changes, then *changes*. They are on disk when it returns.
 
         Raises:
             HeldElsewhere: another process writes; nothing was done.
@@ -187,9 +187,10 @@ class MemoryEngine:
             return outcomes
 
     def hand_over(self, changes: Sequence[MemoryChange]) -> str:
-        """Put changes, and the queue before them, where the writer finds them; return their name.
+        """Put the queue and *changes* into ``.pending`` for the writer; return the name of the group.
 
-        Raises as `write`.
+        Raises:
+            StoreUnavailable: the disk refuses; the changes are kept in memory and written later.
         """
         with self._guard:
             name, queued = new_id(), self.queue[:]
@@ -203,7 +204,7 @@ class MemoryEngine:
             return name
 
     def is_taken(self, name: str, writer: str) -> bool:
-        """Whether the writer has taken handed-over changes; if not, say that they wait for it."""
+        """Whether the writer has taken the group *name*. Updates `persistence` and `notices`."""
         with self._guard:
             waits = name in self._pending()
             self.persistence = "read-only" if waits else "disk"
@@ -213,13 +214,13 @@ class MemoryEngine:
             return not waits
 
     def deliver(self, name: str) -> list[Outcome]:
-        """As the writer, apply all that waits in ``.pending``; return what came of *name*. Raises as `write`."""
+        """As the writer, apply all changes in ``.pending``; return the results of *name*. Raises as `write`."""
         with self._guard:
             self.write(())
             return self._delivered.pop(name, [])
 
     def close(self) -> None:
-        """Let the next process write."""
+        """Release the lock, so that another process can write."""
         with self._guard:
             self.lock.release()
 
@@ -227,7 +228,7 @@ class MemoryEngine:
         self.queue += [change for change in changes if change.op != "end"]
         self.persistence = "memory"
         self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
-        self.view()  # what was kept is in effect
+        self.view()  # applies the kept changes
 
     def _become_writer(self) -> None:
         try:
@@ -241,7 +242,7 @@ class MemoryEngine:
             self._notices.append(f".asnap/ could not be added to .gitignore: {error.strerror}")
 
     def _commit(self, groups: dict[str, list[MemoryChange]]) -> list[Outcome]:
-        """Write groups of changes, all of them or none; return what came of those of now."""
+        """Write groups of changes, all or none; return the results of the group `_NOW`."""
         view = self._on_disk()
         applied = {name: [view.apply(change) for change in group] for name, group in groups.items()}
         writes = view.finish()
@@ -259,14 +260,14 @@ class MemoryEngine:
         return now
 
     def _waiting(self) -> dict[str, list[MemoryChange]]:
-        """The changes that wait to be written, by where they wait."""
+        """The changes that are not written yet, by group: each file in ``.pending``, and the queue."""
         found = {_QUEUED: self.queue[:]}
         for name in self._pending():
             path = (PENDING, f"{name}.json")
             try:
                 found[name] = _CHANGES.validate_python(self.files.read(path))
             except NotFound:
-                pass  # the writer has just taken it
+                pass  # the writer has just applied it
             except (Damaged, ValueError):
                 kept = f"; it is kept as {self.files.set_aside(path)}" if self.lock.is_held else ""
                 self._notice(f"a change in .pending is damaged{kept}")
@@ -286,7 +287,7 @@ class MemoryEngine:
         except StoreUnavailable:
             if self.lock.is_held:
                 raise
-            scan = Scan({})
+            scan = Scan()
         self._problems = self.files.problems(scan)
         return MemoryView(
             self.files, scan, self._meta(), self.limits, now=self.clock(), elsewhere=self.sizes.others()
@@ -297,17 +298,17 @@ class MemoryEngine:
         self._set_aside(view.damaged)
 
     def _meta(self) -> dict[str, Any]:
-        """The project's notes; new ones where there are none, or none that can be used."""
+        """The content of ``meta.json``; new content if the file is missing or unusable."""
         now = rfc3339(self.clock())
-        fresh: dict[str, Any] = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
+        meta: dict[str, Any] = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
         with contextlib.suppress(NotFound, StoreUnavailable):
             try:
-                fresh |= _checked_meta(self.files.read(META))
+                meta |= _checked_meta(self.files.read(META))
             except SnapshotCorrupted as error:
                 if self.lock.is_held:
                     kept = self.files.set_aside(META)
                     self._notice(f"{error.message}; it is kept as {kept}; sessions are counted anew")
-        return {"project": str(self.project), **fresh} | {"project": str(self.project)}
+        return meta | {"project": str(self.project)}
 
     def _set_aside(self, names: Iterable[Name]) -> str:
         where = ""
@@ -332,7 +333,7 @@ def _checked_meta(raw: Any) -> dict[str, Any]:
 
 
 async def submit(engine: MemoryEngine, changes: Sequence[MemoryChange]) -> list[Outcome]:
-    """Apply changes if this process writes, and otherwise have the writer do it; return what came of each.
+    """Apply changes if this process is the writer, else have the writer do it; return the result of each.
 
     Raises:
         StoreUnavailable: the disk refuses; the changes are kept in memory.
@@ -344,7 +345,7 @@ async def submit(engine: MemoryEngine, changes: Sequence[MemoryChange]) -> list[
             return []
         name = await anyio.to_thread.run_sync(engine.hand_over, changes)
         outcomes = await _asked(held.owner, name)
-        if outcomes is None:  # the writer may have ended meanwhile: then this process takes its place
+        if outcomes is None:  # the writer may have ended: then this process becomes the writer
             with contextlib.suppress(HeldElsewhere):
                 outcomes = await anyio.to_thread.run_sync(engine.deliver, name)
         is_taken = await anyio.to_thread.run_sync(engine.is_taken, name, held.message)
@@ -362,7 +363,7 @@ async def _asked(owner: Owner | None, name: str) -> list[Outcome] | None:
 
 
 async def listen(engine: MemoryEngine, tasks: TaskGroup) -> None:
-    """Take changes of other processes, in *tasks*. Without a socket they are taken by each flush."""
+    """Accept changes from other processes, in *tasks*. Without a socket, each flush applies them."""
 
     async def answer(request: dict[str, Any]) -> dict[str, Any]:
         if request.get("op") != _OP:

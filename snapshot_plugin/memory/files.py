@@ -1,4 +1,4 @@
-"""The files of a memory: what entries are called, and one JSON file for each, replaced whole, private to the user.
+"""The files of a memory: names of entries, and one JSON file for each, replaced atomically, private to the user.
 
 Every directory and file is opened by component, relative to its parent, without following links, and only if it
 belongs to this user. So nothing in a cloned repository can point the memory at files outside the project.
@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,7 +32,7 @@ __all__ = [
 DIRECTORY: Final = ".asnap"
 DAMAGED: Final = ".damaged"
 PENDING: Final = ".pending"
-"""Changes of processes that do not write."""
+"""The directory for changes of processes other than the writer."""
 SUFFIX: Final = ".json"
 DEFAULT: Final = "default"
 BASELINES: Final = "baselines"
@@ -40,7 +41,7 @@ API_SCHEMA: Final = "api_schema"
 ERRORS: Final = "errors"
 PERFORMANCE: Final = "performance"
 GLOBAL: Final = "global"
-"""Preferences of the user that hold in every project. They are stored outside the project."""
+"""The user's preferences for all projects. They are stored outside the project."""
 
 _SAME: Final = {
     "error_history": ERRORS, "baseline": BASELINES, "noise_config": NOISE, "performance_baselines": PERFORMANCE,
@@ -49,9 +50,9 @@ _SAME: Final = {
 _RESERVED: Final = frozenset({"meta.json", "*"})
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024
-"""No entry comes near this size; a larger file that somebody put there is not read into memory."""
+"""A larger file is not read into memory. No entry comes near this size."""
 _UNFINISHED: Final = 3600.0
-"""So many seconds after a file was begun, no process is still writing it."""
+"""A temporary file older than this many seconds is stale: no process is still writing it."""
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -71,18 +72,18 @@ class Name(NamedTuple):
 
 
 def namespace_of(text: str | None) -> str:
-    """The namespace that *text* means: ``default`` for None, ``errors`` for ``error_history``; `InvalidInput`."""
+    """The namespace for *text*: ``default`` for None, ``errors`` for ``error_history``. Raises `InvalidInput`."""
     named = _checked("namespace", DEFAULT if text is None else text)
     return _SAME.get(named, named)
 
 
 def name_of(namespace: str | None, key: str) -> Name:
-    """The entry *key* of *namespace*; `InvalidInput` if one cannot be a file name or holds a secret."""
+    """The name of an entry. Raises `InvalidInput` if a part cannot be a file name or holds a secret."""
     return Name(namespace_of(namespace), _checked("key", key))
 
 
 def name_in_file(directory: str, file: str) -> Name | None:
-    """The entry a file is, also when a person named it; None for a file that is no entry."""
+    """The name of the entry in a file, even if a person named the file; None if the file is not an entry."""
     namespace, key = _decoded(directory), _decoded(file.removesuffix(SUFFIX))
     if not file.endswith(SUFFIX) or namespace is None or key is None:
         return None
@@ -118,22 +119,24 @@ class MemoryEntry(NamedTuple):
     saved_at: datetime
 
 
-class Scan(NamedTuple):
-    """Every entry, the bytes that are no entries, and the paths that cannot be used, with the reason."""
+@dataclass
+class Scan:
+    """All entries, the bytes of other files, the paths that cannot be used and why, and the damaged files."""
 
-    entries: dict[Name, MemoryEntry]
+    entries: dict[Name, MemoryEntry] = field(default_factory=dict)
     overhead: int = 0
-    unusable: dict[tuple[str, ...], str] = {}  # noqa: RUF012 — never changed
+    unusable: dict[tuple[str, ...], str] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
 
     def refuse(self, path: tuple[str, ...]) -> None:
-        """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or foreign."""
+        """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or not ours."""
         why = self.unusable.get(path[:1]) or self.unusable.get(path)
         if why:
             raise StoreUnavailable(f"{'/'.join(path)} cannot be written: {why}", hint="remove what is there")
 
 
 def encoded(data: Any) -> bytes:
-    """*data* as the bytes of a file, indented for people where that is cheap; `InvalidInput`."""
+    """*data* as the bytes of a file, indented if that is cheap. Raises `InvalidInput`."""
     try:
         compact = _dumped(data)
         pretty = _dumped(data, indent=2) if len(compact) <= _PRETTY else b""
@@ -159,7 +162,7 @@ class MemoryFiles:
         self._name = name
 
     def read(self, path: tuple[str, ...]) -> Any:
-        """The JSON in a file; `NotFound` if there is none, `SnapshotCorrupted` if it is damaged."""
+        """The JSON in a file. Raises `NotFound` if there is none, `SnapshotCorrupted` if it is damaged."""
         shown = "/".join(path)
         with disk_errors(f"reading {shown}"):
             try:
@@ -181,7 +184,7 @@ class MemoryFiles:
     def replace(self, files: Mapping[tuple[str, ...], bytes | None]) -> None:
         """Replace *files*, or remove those without content, durably.
 
-        When the disk refuses one, none is changed. A crash leaves each of them old or new.
+        If the disk refuses one, none is changed. A crash leaves each file either old or new.
         """
         doing = disk_errors(f"writing {', '.join(map('/'.join, list(files)[:3]))}")
         with doing, contextlib.ExitStack() as opened, contextlib.ExitStack() as unfinished:
@@ -206,7 +209,7 @@ class MemoryFiles:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path[-1], dir_fd=parent)
             if path[0] != PENDING:  # other processes write there
-                with self._opened() as top, contextlib.suppress(OSError):  # others are in it
+                with self._opened() as top, contextlib.suppress(OSError):  # it is not empty
                     os.rmdir(path[0], dir_fd=top)
 
     def set_aside(self, path: tuple[str, ...]) -> str:
@@ -226,34 +229,39 @@ class MemoryFiles:
         return f"{self._name}/{DAMAGED}/{free}"
 
     def names(self, directory: str = "") -> list[str]:
-        """The files in one directory (``""``: the top), in order; none if there is no such directory."""
+        """The sorted file names in one directory (``""``: the top); empty if there is no such directory."""
         opened = self._opened(*filter(None, [directory]))
         with disk_errors(f"looking into {directory}"), contextlib.suppress(FileNotFoundError), opened as fd:
             return sorted(os.listdir(fd))  # noqa: PTH208 — of a descriptor
         return []
 
     def scan(self) -> Scan:
-        """Look at every entry without opening it. Links, foreign files and other files are reported, not read."""
-        found = Scan({}, 0, {})
-        overhead = 0
-        with disk_errors(f"looking through {self._name}"), contextlib.suppress(FileNotFoundError):
-            with self._opened() as top, os.scandir(top) as items:
-                for item in items:
-                    about = item.stat(follow_symlinks=False)
-                    overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
-                    why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
-                    if item.name.startswith(".") or _is_temporary(item):
-                        continue
-                    if why:
-                        found.unusable[item.name,] = why
-                    elif item.name not in _RESERVED:
-                        self._scan_namespace(item.name, found)
-            with self._opened(DAMAGED) as aside:
-                overhead += sum(item.stat(follow_symlinks=False).st_size for item in os.scandir(aside))
-        return found._replace(overhead=overhead)
+        """Find all entries without opening them. Links, files of other users and other files are only reported."""
+        found = Scan()
+        gone = contextlib.suppress(FileNotFoundError)
+        with disk_errors(f"looking through {self._name}"), gone, self._opened() as top, os.scandir(top) as items:
+            for item in items:
+                about = item.stat(follow_symlinks=False)
+                found.overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
+                why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
+                if (item.name.startswith(".") and item.name != DAMAGED) or _is_temporary(item):
+                    continue
+                if why:
+                    found.unusable[item.name,] = why
+                elif item.name == DAMAGED:
+                    self._scan_damaged(found)
+                elif item.name not in _RESERVED:
+                    self._scan_namespace(item.name, found)
+        return found
+
+    def _scan_damaged(self, found: Scan) -> None:
+        with self._opened(DAMAGED) as aside, os.scandir(aside) as items:
+            for item in items:
+                found.damaged.append(item.name)
+                found.overhead += item.stat(follow_symlinks=False).st_size
 
     def _scan_namespace(self, directory: str, found: Scan) -> None:
-        gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it meanwhile
+        gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it during the scan
         with gone, self._opened(directory) as fd, os.scandir(fd) as items:
             for item in items:
                 with gone:
@@ -271,20 +279,20 @@ class MemoryFiles:
             return
         entry = MemoryEntry(name, path, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC))
         other = found.entries.setdefault(name, entry)
-        if other is not entry:  # the name that the memory itself would give wins
+        if other is not entry:  # prefer the file name that the memory itself uses
             kept, left = (entry, other) if path == name.path else (other, entry)
             found.entries[name] = kept
             found.unusable[left.path] = f"{kept.path[-1]} is the same entry"
 
     def problems(self, scan: Scan) -> tuple[str, ...]:
-        """What is there but not read, in words; the first twenty."""
+        """Messages about files that are not read; the first twenty."""
         found = (("/".join(map(ascii, path)), why) for path, why in scan.unusable.items())
         return tuple(f"{self._name}/{path} is not read: {why}" for path, why in itertools.islice(found, 20))
 
     def sweep(self) -> None:
-        """Remove what killed writers left behind. Only the writer may call it.
+        """Remove temporary files of killed writers. Only the writer may call it.
 
-        Other processes write to directories that begin with a dot: there, only what is old goes.
+        Other processes write to directories whose names begin with a dot; only stale files are removed there.
         """
         with disk_errors(f"opening {self._name}"), self._opened(make=True) as top:
             directories = [item.name for item in os.scandir(top) if item.is_dir(follow_symlinks=False)]
@@ -296,12 +304,12 @@ class MemoryFiles:
                             os.unlink(item.name, dir_fd=fd)
 
     def opened_file(self, name: str) -> int:
-        """A descriptor of a file of our own in the directory, created if need be."""
+        """Open the memory's own file *name*, creating it if needed; return the descriptor."""
         with disk_errors(f"opening {name}"), self._opened(make=True) as top:
             return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=top)
 
     def is_same_file(self, name: str, fd: int) -> bool:
-        """Whether *fd* is still the file *name* of the directory."""
+        """Whether *fd* is still the file *name* in the directory."""
         with contextlib.suppress(OSError), self._opened() as top:
             return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=top, follow_symlinks=False))
         return False
@@ -320,7 +328,7 @@ class MemoryFiles:
 
 
 def _open_directory(parent: int, name: str, *, make: bool) -> int:
-    """A descriptor of the directory *name*: not a symlink, owned by this user, and private; `StoreUnavailable`."""
+    """Open the directory *name*. Raises `StoreUnavailable` if it is a symlink or not owned by this user."""
     if make:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=parent)

@@ -1,6 +1,6 @@
-"""Failed tool calls of an agent become errors in the history of the project it works in (``asnap run --learn``).
+"""Record an agent's failed tool calls as errors in the memory of its project (``asnap run --learn``).
 
-For hosts without an event loop: `ErrorLearner` never blocks its caller on a disk, and never fails it.
+For hosts without an event loop: `ErrorLearner` never blocks its caller on a disk, and never raises.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def error_in(update: Mapping[str, Any], title: str | None = None) -> dict[str, A
     title = str(update.get("title") or title or update.get("kind") or "a tool call")
     blocks = update.get("content")
     texts = [_text(block, "content", "text") for block in (blocks if isinstance(blocks, Sequence) else ())]
-    output = update.get("rawOutput")  # some agents say it only there
+    output = update.get("rawOutput")  # some agents put the error only there
     raw = output if isinstance(output, str) else next(filter(None, (_text(output, name) for name in _SAID)), "")
     said = ("\n".join(filter(None, texts)) or raw)[:_LONGEST].strip()
     return {"message": said or f"{title} failed", "tool": title[:200], "source_of_error": "tool call"}
@@ -57,8 +57,8 @@ def _text(value: Any, *path: str) -> str:
 class ErrorLearner:
     """Records failed tool calls. `observe` from any thread, `close` at the end.
 
-    What was observed is written every *interval* seconds by a thread of its own. Where another process writes the
-    project's memory, the errors are left in its ``.pending``, and taken with its next flush.
+    A separate thread writes the errors every *interval* seconds. If another process writes the project's memory,
+    the errors are put into ``.pending``, and that process applies them with its next flush.
     """
 
     def __init__(self, *, state: Path | None = None, clock: Clock = utc_now, interval: float = INTERVAL) -> None:
@@ -71,9 +71,9 @@ class ErrorLearner:
         self._thread.start()
 
     def observe(self, update: Mapping[str, Any], cwd: Callable[[], str | None]) -> bool:
-        """Take in one ``session/update``; True if it was a failed tool call of a project.
+        """Record one ``session/update``; True if it was a failed tool call in a project.
 
-        *cwd* says where the session works; it is asked only when a call failed.
+        *cwd* returns the session's working directory; it is called only if a tool call failed.
         """
         if update.get("sessionUpdate") not in ("tool_call", "tool_call_update"):
             return False
@@ -93,7 +93,7 @@ class ErrorLearner:
         return True
 
     def flush(self) -> None:
-        """Write what was observed, as well as the disk allows. Never raises."""
+        """Write the observed errors, if the disk allows. Never raises."""
         for engine in [engine for engine in list(self._engines.values()) if engine.queue]:
             try:
                 engine.write(())
@@ -103,7 +103,7 @@ class ErrorLearner:
             except SnapshotError as error:
                 _log.warning("failed tool calls are not stored: %s", error.message)
             finally:
-                engine.close()  # an agent's own memory server may write in between
+                engine.close()  # so that the agent's own memory server can write in between
 
     def close(self) -> None:
         """Write the rest and stop."""

@@ -38,7 +38,7 @@ class MemoryLimits:
         _refuse(size, self.entry_bytes, f"{name} would have", "store less of it, or split it over several keys")
 
     def check_total(self, name: str, project: int, elsewhere: int) -> None:
-        """Raise `LimitExceeded` when this project, or all projects together, would hold too much with *name*."""
+        """Raise `LimitExceeded` if, with *name*, this project or all projects together would hold too much."""
         _refuse(
             project, self.project_bytes, f"with {name} this project's memory would have",
             "session_store(action='stats') shows what is large; delete what is not needed",
@@ -58,7 +58,7 @@ class MemoryLimits:
         _refuse(size, self.shape_bytes, f"the shape of {name} has", "describe names and types, not values")
 
     def shortened(self, message: str) -> str:
-        """*message*, cut with a mark where it is too long to be kept."""
+        """*message*, truncated with a mark if it is too long."""
         data = message.encode(errors="replace")
         if len(data) <= self.message_bytes:
             return message

@@ -1,4 +1,4 @@
-"""Which directory is the project, and keeping its memory out of version control."""
+"""Find the project's directory, and keep its memory out of version control."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProjectPlace(NamedTuple):
 
 
 def literal_project(directory: str | os.PathLike[str]) -> ProjectPlace:
-    """Exactly this directory, as the user named it; `InvalidInput` if it is none."""
+    """Exactly this directory, as the user named it. Raises `InvalidInput` if it is not a directory."""
     path = Path(directory).resolve()
     if not path.is_dir():
         raise InvalidInput(f"{path} is not a directory", hint="name the project's directory")
@@ -83,7 +83,7 @@ def _is_ours(place: Path) -> bool:
 
 
 def _is_repository(place: Path) -> bool:
-    """A real one: git's directory with a HEAD, a worktree's file that names one, or another system's directory."""
+    """Whether it has a git directory with a HEAD, a worktree file that names one, or another system's directory."""
     git = place / ".git"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if git.is_file() and git.stat().st_size < 4096:  # noqa: PLR2004 — one line
@@ -105,16 +105,16 @@ def _has_memory(place: Path) -> bool:
 
 
 def ignore_in_git(project: Path, files: MemoryFiles) -> None:
-    """Keep the memory out of version control: by a ``.gitignore`` of its own, and by the project's.
+    """Keep the memory out of version control, with its own ``.gitignore`` and a line in the project's.
 
-    The project's file is only added to where it is a plain file of this user; it is never created or rewritten.
+    The line is added only if the project's file is a plain file of this user; it is never created or rewritten.
     May raise OSError or `StoreUnavailable`.
     """
     files.replace({(".gitignore",): b"*\n"})
     try:
         fd = os.open(project / ".gitignore", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return  # there is none, or it is a link or not ours to write
+        return  # it is missing, a link, or not writable
     with os.fdopen(fd, "r+b", buffering=0) as stream:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""Take secrets out of data before it is written: auth headers, secret fields, and text that looks like a secret."""
+"""Remove secrets from data before it is written: auth headers, secret fields, and text that looks like a secret."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _KINDS: Final = frozenset(
     {"string", "str", "text", "number", "integer", "int", "boolean", "bool", "null", "object"}
 )
-"""What a schema says of a field; it describes a secret and is none."""
+"""Type names in a schema. As the value of a secret field they describe it, and are not secrets."""
 
 
 def without_secrets(data: Any) -> tuple[Any, dict[str, int]]:
-    """*data* with marks for secrets, and how many of each kind there were; `InvalidInput` if it is no JSON."""
+    """*data* with secrets replaced by marks, and their count by kind. Raises `InvalidInput` if it is not JSON."""
     found: dict[str, int] = {}
     try:
         clean, report = redact(_stripped(thaw(freeze(data, "data")), found))

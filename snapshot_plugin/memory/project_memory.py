@@ -1,4 +1,4 @@
-"""The memory of a project, for programs: what one session learns, the next one knows.
+"""The memory of a project, for programs: it keeps what a session learned for later sessions.
 
 ::
 
@@ -9,12 +9,12 @@
 
 `save`, `delete`, `save_baseline`, `set_noise` and `resolve_error` are on disk when they return. `record_error`,
 `observe_endpoint` and `record_timing` are collected and written every `flush_interval` seconds and at the end, so a
-crash costs at most that much of them; with ``durable=True`` they are written at once.
+crash loses at most that much of them; with ``durable=True`` they are written immediately.
 
-The first process that writes keeps the right to until it ends. Others hand their changes to it over a local
-socket. Where it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is
-applied as soon as some process can. Where the disk refuses, a save raises `StoreUnavailable`; it is kept in
-memory, can be loaded, and is written as soon as the disk allows.
+The first process that writes stays the writer until it ends. Others send their changes to it over a local socket.
+If it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is applied as
+soon as some process can. If the disk refuses, a save raises `StoreUnavailable`; the entry is kept in memory, can be
+loaded, and is written as soon as the disk allows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from snapshot_plugin.memory.kinds import KINDS, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.shapes import Baseline, Difference, differences, with_shapes
+from snapshot_plugin.memory.shapes import Baseline, Difference, baseline_data, differences, with_shapes
 from snapshot_plugin.memory.state import Preferences
 from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
@@ -71,12 +71,12 @@ class ProjectMemory:
     """One session's access to its project's memory. An async context manager; use it from one event loop.
 
     Args:
-        start: a directory of the project, whose root is then looked for (`find_project`), or a `ProjectPlace`.
+        start: a directory in the project, from which its root is found (`find_project`), or a `ProjectPlace`.
         limits: how much may be stored.
-        flush_interval: seconds between two flushes of what is collected.
+        flush_interval: seconds between two flushes of collected observations.
         state: where the sizes of all projects and ``global`` are kept; default: the user's state directory.
-        clock: the time of day.
-        lazy: count the session with the first call, not on entering.
+        clock: returns the time of day.
+        lazy: count the session at the first call, not on entering.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ProjectMemory:
     ) -> None:
         self.place = start if isinstance(start, ProjectPlace) else find_project(start)
         self.session_count = 0
-        """Which session of the project this is."""
+        """The number of this session in the project."""
         self._limits = limits or MemoryLimits()
         self._interval, self._clock, self._lazy = flush_interval, clock, lazy
         state = state or user_state_dir(os.environ)
@@ -119,13 +119,13 @@ class ProjectMemory:
         with anyio.CancelScope(shield=True):
             await self.aclose()
         self._tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):  # the caller's own: not for our task group to wrap or to swallow
+        if isinstance(error, Exception):  # the caller's own error: the task group must not wrap or swallow it
             await self._tasks.__aexit__(None, None, None)
             return None
         return await self._tasks.__aexit__(kind, error, trace)
 
     async def aclose(self) -> None:
-        """Write what is only in memory, and let the next process write. Never raises; twice is fine."""
+        """Write what is only in memory, and let another process become the writer. Never raises; idempotent."""
         if not self._is_open:
             return
         try:
@@ -209,15 +209,15 @@ class ProjectMemory:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What a caller should be told: why saves wait, what is damaged and where it is kept, what is not read."""
+        """Warnings: why saves wait, what is damaged and where it is kept, what is not read."""
         return self._engine.notices
 
     # Entries -----------------------------------------------------------------------------------------------
 
     async def save(self, namespace: str | None, key: str, data: Any) -> Saved:
-        """Store JSON *data*; on disk when it returns. Secrets are taken out first.
+        """Store JSON *data*; on disk when it returns. Secrets are removed first.
 
-        In ``errors``, ``api_schema``, ``performance`` and ``noise`` what is in *data* is added to what is known.
+        In ``errors``, ``api_schema``, ``performance`` and ``noise``, *data* is merged with the known entries.
 
         Raises:
             InvalidInput: a name or the data cannot be stored.
@@ -234,7 +234,7 @@ class ProjectMemory:
 
         Raises:
             NotFound: there is none.
-            SnapshotCorrupted: its file is damaged; it is then set aside.
+            SnapshotCorrupted: its file is damaged, and was set aside.
         """
         name = name_of(namespace, key)
         if name.namespace == GLOBAL:
@@ -245,19 +245,19 @@ class ProjectMemory:
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
-        """The keys of a namespace, in order; empty for an unused namespace."""
+        """The sorted keys of a namespace; empty for an unused namespace."""
         return (await self.namespaces()).get(namespace_of(namespace), [])
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:
-        """Every namespace that holds something, with its keys."""
+        """All namespaces with entries, and their keys."""
         return await self._run(lambda: self._engine.view().keys | self._preferences.view().keys)
 
     async def delete(self, namespace: str | None, key: str) -> None:
-        """Remove an entry, or one entry of a document; `NotFound`, and otherwise as `save`."""
+        """Remove an entry, or one entry of a document. Raises `NotFound`, and otherwise as `save`."""
         await self._submit("delete", name_of(namespace, key))
 
     async def clear(self) -> None:
-        """Remove everything the project's memory holds, for good. The namespace ``global`` stays."""
+        """Permanently remove everything in the project's memory. The namespace ``global`` stays."""
         await self._submit("clear")
         self.session_count, self._previous, self._engine.session = 1, None, 1
 
@@ -274,7 +274,7 @@ class ProjectMemory:
         return await self._run(work)
 
     async def load_context(self) -> SessionContext:
-        """What earlier sessions left, in short; stored noise rules are in effect from now on."""
+        """A summary of what earlier sessions left. Stored noise rules apply from now on."""
         return await self._run(self.peek)
 
     async def preferences(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class ProjectMemory:
         return await self._run(self._preferences.all)
 
     def peek(self) -> SessionContext:
-        """The context without being a session: nothing is counted or written. Blocks for a moment."""
+        """The context, without counting a session or writing anything. Blocks on the disk."""
         view, preferences = self._engine.view(), self._preferences.view().keys.get(GLOBAL, ())
         return context_of(
             view, limits=self._limits, now=self._clock(), project=str(self.project),
@@ -293,17 +293,17 @@ class ProjectMemory:
     # Baselines and noise -----------------------------------------------------------------------------------
 
     async def save_baseline(self, baseline: Baseline) -> Saved:
-        """Store a baseline under its name. Of more than fifty, the least recently used one goes."""
+        """Store a baseline under its name. Beyond fifty, the least recently used one is removed."""
         stamped = baseline.evolve(saved_at=self._clock())
         return await self.save(BASELINES, baseline.name, stamped.raw())
 
     async def load_baseline(self, name: str) -> Baseline:
-        """A baseline; reading it counts as use. `NotFound`, `SnapshotCorrupted`."""
+        """Load a baseline, which counts as use. Raises `NotFound` or `SnapshotCorrupted`."""
         raw = await self.load(BASELINES, name)
-        if not isinstance(raw, dict):
+        data = baseline_data(raw)
+        if not isinstance(data, dict):
             raise SnapshotCorrupted(f"the baseline {name!r} is not an object", hint="load() gives its raw data")
-        known = raw if isinstance(raw.get("data"), dict) else {"data": raw}
-        return Baseline(name=name, data=known["data"], saved_at=moment_in(known.get("saved_at")))
+        return Baseline(name=name, data=data, saved_at=None if data is raw else moment_in(raw.get("saved_at")))
 
     async def compare_baseline(self, name: str, observed: Any) -> Sequence[Difference]:
         """How *observed* differs from the baseline *name*: shapes of responses, and other values. Counts as use.
@@ -318,13 +318,11 @@ class ProjectMemory:
             raise NotFound(
                 f"there is no baseline {name!r}", hint=f"there are: {', '.join(names)}" if names else ""
             ) from error
-        if isinstance(stored, dict) and set(stored) <= {"name", "data", "saved_at"} and "data" in stored:
-            stored = stored["data"]
         clean, _ = await self._run(lambda: without_secrets(observed))
-        return await self._run(lambda: differences(stored, with_shapes(clean)[0]))
+        return await self._run(lambda: differences(baseline_data(stored), with_shapes(clean)[0]))
 
     async def set_noise(self, *rules: NoiseRule) -> Saved:
-        """Make these the noise rules: stored, and in effect at once."""
+        """Store these noise rules; they apply immediately."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
         document, now = KINDS[NOISE].document, self._clock()
         kept = {entry["pattern"] for entry in understand(NOISE, document.key, data, now).entries}
@@ -334,16 +332,16 @@ class ProjectMemory:
         return saved.evolve(redacted=redacted)
 
     def noise_rule(self, text: str) -> NoiseRule | None:
-        """The rule by which *text* is noise; None if it is worth looking at."""
+        """The noise rule that matches *text*; None if none does."""
         pattern = matching_rule(self._engine.noise, text)
         return None if pattern is None else NoiseRule.model_validate(self._engine.noise[pattern])
 
     # Observations ------------------------------------------------------------------------------------------
 
     async def record_error(self, fingerprint: str, *, message: str | None = None, durable: bool = False) -> bool:
-        """An error was seen. False when a noise rule filters it. An error that was resolved is open again.
+        """Record that an error was seen; False if a noise rule filters it. A resolved error becomes open again.
 
-        A long message is cut, with a mark. `LimitExceeded` for a very long fingerprint.
+        A long message is truncated, with a mark. Raises `LimitExceeded` for a very long fingerprint.
         """
         await self._begin()
         data = {"fingerprint": self._named(fingerprint), **({"message": message} if message else {})}
@@ -352,9 +350,9 @@ class ProjectMemory:
         return not is_noise
 
     async def resolve_error(self, fingerprint: str, about: Mapping[str, Any] | None = None) -> Saved:
-        """An error was resolved; the receipt says after how many sessions. `InvalidInput` for an unknown one.
+        """Mark an error as resolved; the receipt says after how many sessions. `InvalidInput` if it is unknown.
 
-        What is known *about* it is kept with the error.
+        The fields in *about* are kept with the error.
         """
         name = self._named(fingerprint)
         errors = (await self._run(self._engine.view)).document(ERRORS).entries
@@ -368,16 +366,16 @@ class ProjectMemory:
         return await self._submit("save", KINDS[ERRORS].document, data)
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
-        """An endpoint of the project's API was seen, as ``GET /users``; *shape* says what it answers.
+        """Record an endpoint of the project's API, such as ``GET /users``; *shape* describes its response.
 
-        `LimitExceeded` for a very long name or shape.
+        Raises `LimitExceeded` for a very long name or shape.
         """
         self._limits.check_shape(endpoint, len(encoded(shape)))
         data = {"endpoint": self._named(endpoint), **({} if shape is None else {"shape": shape})}
         await self._observe(API_SCHEMA, data, durable=durable)
 
     async def record_timing(self, endpoint: str, milliseconds: float, *, durable: bool = False) -> None:
-        """A request to an endpoint took this long."""
+        """Record how long a request to an endpoint took."""
         await self._observe(PERFORMANCE, {"endpoint": self._named(endpoint), "ms": milliseconds}, durable=durable)
 
     def _named(self, name: str) -> str:

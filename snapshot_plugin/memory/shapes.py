@@ -10,7 +10,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
 
-__all__ = ["Baseline", "Difference", "differences", "shape_of", "with_shapes"]
+__all__ = ["Baseline", "Difference", "baseline_data", "differences", "shape_of", "with_shapes"]
 
 _STRING: Final = "<string>"
 _KINDS: Final = frozenset({_STRING, "<number>", "<boolean>", "<null>"})
@@ -33,11 +33,17 @@ class Baseline(Value):
     saved_at: Timestamp | None = None
 
 
-def shape_of(response: Any) -> Any:
-    """What *response* looks like: of ``{"id": 7, "tags": ["a"]}``, ``{"id": "<number>", "tags": ["<string>"]}``.
+def baseline_data(stored: Any) -> Any:
+    """The part of a stored baseline to compare: its data if a `Baseline` was saved, else all of it."""
+    is_baseline = isinstance(stored, dict) and "data" in stored and set(stored) <= {"name", "data", "saved_at"}
+    return stored["data"] if is_baseline else stored
 
-    Items of a list with the same shape are listed once. Keys that are data (ids, dates) become one, ``<key>``. The
-    shape of a shape is itself.
+
+def shape_of(response: Any) -> Any:
+    """The shape of *response*: for ``{"id": 7, "tags": ["a"]}``, ``{"id": "<number>", "tags": ["<string>"]}``.
+
+    Items of a list with the same shape are listed once. Keys that are data (ids, dates) become one, ``<key>``.
+    Idempotent.
     """
     if isinstance(response, Mapping):
         fields = {name: value for name, value in response.items() if _FIELD.fullmatch(name)}
@@ -68,9 +74,9 @@ def _different(items: Sequence[Any]) -> list[Any]:
 
 
 def with_shapes(data: Any) -> tuple[Any, int]:
-    """JSON *data* with the shape of each response in its place, and how many that changed.
+    """JSON *data* with each response replaced by its shape, and how many that changed.
 
-    A response is what stands under ``response``, where its status stays, and what stands under ``body``.
+    A response is a value under ``response``, whose status is kept, or under ``body``.
     """
     if isinstance(data, list):
         items = [with_shapes(item) for item in data]
@@ -99,7 +105,7 @@ def _plain(name: str) -> str:
 
 
 class Difference(NamedTuple):
-    """One place where an observation is not as its baseline. Only ``added`` is no regression."""
+    """One difference between an observation and its baseline. All kinds except ``added`` are regressions."""
 
     path: str
     kind: Literal["missing", "added", "type", "value", "slower"]
@@ -114,7 +120,7 @@ class Difference(NamedTuple):
 
 
 def differences(was: Any, now: Any, path: str = "", *, slower: float = 1.5) -> list[Difference]:
-    """How *now* differs from *was*; responses of both should have been replaced by their shapes.
+    """How *now* differs from *was*. The caller has replaced responses in both by their shapes.
 
     Fields are compared by presence and kind, other values by value. A number that is a time (``load_ms``) differs
     only when it grew by more than the factor *slower*; counters and dates are compared by kind alone.
@@ -150,7 +156,7 @@ def _fields_differ(was: dict[str, Any], now: dict[str, Any], path: str, slower: 
 
 
 def _items_differ(was: list[Any], now: list[Any], path: str, slower: float) -> list[Difference]:
-    """Lists of plain values are compared as sets; each other item with the one it resembles most."""
+    """Compare lists of plain values as sets, and each other item with the most similar one."""
     if all(not isinstance(item, dict | list) for item in (*was, *now)):
         gone = [
             Difference(f"{path}[{_short(item)}]", "missing", item, None) for item in was if item not in now and now
@@ -169,7 +175,7 @@ def _weight(found: list[Difference]) -> int:
 
 
 def _sort(value: Any) -> str:
-    """What a value is, in a word."""
+    """The kind of a value, as a word."""
     if isinstance(value, dict | list):
         return "object" if isinstance(value, dict) else "list"
     return str(shape_of(value)).strip("<>")

@@ -19,15 +19,15 @@ __all__ = ["Preferences", "ProjectSizes"]
 
 
 class Preferences:
-    """The namespace ``global``. Each entry is a file that is replaced whole, so no lock is needed."""
+    """The namespace ``global``. Each entry is a file that is replaced atomically, so no lock is needed."""
 
     def __init__(self, state: Path, limits: MemoryLimits, clock: Clock) -> None:
         self._state, self._limits, self._clock = state, limits, clock
         self._files = MemoryFiles(state, "memory")
 
     def view(self) -> MemoryView:
-        """The preferences as they are; none where the directory cannot be read."""
-        scan = Scan({})
+        """The preferences; empty if the directory cannot be read."""
+        scan = Scan()
         with contextlib.suppress(StoreUnavailable):
             scan = self._files.scan()
         return MemoryView(self._files, scan, {"used": {}}, self._limits, now=self._clock())
@@ -41,7 +41,7 @@ class Preferences:
         return found
 
     def write(self, change: MemoryChange) -> Outcome:
-        """Apply a change; on disk when it returns. `StoreUnavailable`."""
+        """Apply a change; on disk when it returns. Raises `StoreUnavailable`."""
         with disk_errors(f"writing {change.name}"):
             make_private_dir(self._state)
         view = self.view()
@@ -53,8 +53,8 @@ class Preferences:
 class ProjectSizes:
     """The sizes of all projects' memories, as seen from one of them: one small file per project.
 
-    Each writer notes its project's size, so the sum is as fresh as the last writes. Where the directory cannot be
-    used there is no common limit.
+    Each writer records its project's size, so the sum is as recent as the last writes. If the directory cannot be
+    used, there is no common limit.
     """
 
     def __init__(self, state: Path, project: Path) -> None:
@@ -64,7 +64,7 @@ class ProjectSizes:
         self._noted: int | None = None
 
     def note(self, size: int) -> None:
-        """Note the size of this project's memory, as well as the disk allows."""
+        """Record the size of this project's memory, if the disk allows."""
         if self._noted != size:
             line = json.dumps({"project": str(self._project), "bytes": size}).encode() + b"\n"
             with contextlib.suppress(OSError, StoreUnavailable):

@@ -1,8 +1,8 @@
-"""Read errors, endpoints, timings and noise rules in the shapes that agents and people write them.
+"""Parse errors, endpoints, timings and noise rules in the forms that agents and people write.
 
 An agent may send one entry or many; as a list, a map by name, plain text, or below a field such as ``errors``; with
-any usual name for a field (``count`` for ``occurrences``): `kinds` lists them. What is not understood is never
-dropped silently: `Understood.ignored` names it, and `Understood.better` says how to write it next time.
+any usual name for a field (``count`` for ``occurrences``), as listed in `kinds`. Nothing is dropped silently:
+`Understood.ignored` names what was not understood, and `Understood.better` says how to write it next time.
 """
 
 from __future__ import annotations
@@ -14,25 +14,32 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from snapshot_plugin.memory import kinds
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.memory.kinds import GENERIC, KINDS, METHODS, TAILS, Entry, fields_of, plain, words
+from snapshot_plugin.memory.kinds import (
+    KINDS,
+    METHODS,
+    TAILS,
+    Entry,
+    fields_of,
+    milliseconds,
+    plain,
+    state_in,
+    without_unit,
+    words,
+)
 from snapshot_plugin.memory.shapes import shape_of
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["StoredEntry", "Understood", "understand"]
+__all__ = ["Understood", "understand"]
 
 _MOST_EXTRA: Final = 300
-_STORED_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-_NUMBERS: Final = words("occurrences seen session_ms session_samples before_ms before_samples session merged")
-_OURS: Final = words("message resolved_at first_session resolved_session session merged seen shape filtered")
-"""Fields of stored entries: one of another type is not taken over."""
+_GENERIC: Final = frozenset(words(
+    "all api apischema config current data default endpoint endpoints entries error errors history items latest"
+    " list log main noise noiseconfig performance routes rules schema timings"
+))  # fmt: skip
+"""Keys that say where an entry is kept, and so are not its name."""
 _SAID: Final = {"resolved": {"resolved": True}, "resolvedrecently": {"resolved": True}, "remove": {"remove": True}}
-"""Fields that say something about every entry below them."""
-
-
-class StoredEntry(dict[str, Any]):
-    """An entry that came in the stored form, as `load` returns it: saved again, it is no new sighting."""
+"""Fields that apply to every entry below them."""
 
 
 class Understood(NamedTuple):
@@ -46,62 +53,72 @@ class Understood(NamedTuple):
 
 
 def understand(namespace: str, key: str, data: Any, at: datetime) -> Understood:
-    """Read *data* that was saved as *key* of *namespace*, one of `KINDS`."""
+    """Parse *data* that was saved as *key* of *namespace*, one of `KINDS`."""
     result = Understood([], [], [], [], [])
-    read, wanted = _READERS[namespace], KINDS[namespace].wanted
-    for given, item in _items(namespace, None if plain(key) in GENERIC else key, data, result):
+    read, now = _READERS[namespace], rfc3339(at)
+    for given, item in _items(namespace, None if plain(key) in _GENERIC else key, data, result):
         name = (given or "").strip() or None
-        is_stored = isinstance(item, dict) and _is_stored(namespace, item)
-        entry = StoredEntry(item) if is_stored else read(name, item, at, result)
+        entry = read(name, item, now, result)
         if entry is None:
             result.unread.append(item if name is None else {name: item})
-            result.ignored.append(f"{_shown(result.unread[-1])}: {wanted}")
+            result.ignored.append(f"{_shown(result.unread[-1])}: {KINDS[namespace].wanted}")
         else:
             result.entries.append(entry)
     return result
 
 
-def _is_stored(namespace: str, item: Entry) -> bool:
-    """Whether *item* is in the stored form already, as `load` returns it."""
-    kind = KINDS[namespace]
-    times = [item.get(field, "") for field in kind.times]
-    return bool(
-        times
-        and isinstance(item.get(kind.named_by), str)
-        and item[kind.named_by].strip()
-        and all(isinstance(time, str) and _STORED_TIME.fullmatch(time) for time in times)
-        and _STORED_TIME.fullmatch(str(item.get("resolved_at") or times[0]))
-        and all(isinstance(item.get(field, 0), int | float) for field in _NUMBERS)
-        and (namespace != PERFORMANCE or "session_ms" in item)
-    )
+# Many entries ------------------------------------------------------------------------------------------------
+
+_Items = Iterator[tuple[str | None, Any]]
+"""Single entries, each with the name from the enclosing map or key."""
 
 
-def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> Iterator[tuple[str | None, Any]]:
-    """Each single entry in *data*, and the name it was given from outside."""
+def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> _Items:
     kind = KINDS[namespace]
-    if isinstance(data, list) and (namespace != PERFORMANCE or name is None or _mean(data) is None):
-        yield from ((None, {"": item} if isinstance(item, list) else item) for item in data)
+    if isinstance(data, list) and (namespace != PERFORMANCE or name is None or milliseconds(data) is None):
+        yield from (_pair(namespace, item) for item in data)
+    elif isinstance(data, str) and namespace == API_SCHEMA and name is None:
+        yield from ((None, line) for line in re.split(r"[\n,;]\s*(?=/|[A-Z]+ /)", data))
     elif not isinstance(data, dict):
         yield name, data
     elif any(plain(field) in kind.wrappers and isinstance(v, list | dict) and v for field, v in data.items()):
         yield from _wrapped(namespace, name, data, notes)
-    elif _is_entry(namespace, data):
-        methods = data.get("methods")
-        if namespace == API_SCHEMA and isinstance(methods, list) and methods:
-            rest = {field: value for field, value in data.items() if field != "methods"}
-            yield from ((name, {**rest, "method": method}) for method in methods)
-        else:
-            yield name, data
-    else:
+    elif not _is_entry(namespace, data):
         yield from _named(namespace, data)
+    else:
+        yield from _several(namespace, name, data)
+
+
+def _pair(namespace: str, item: Any) -> tuple[str | None, Any]:
+    """An item of a list; ``["GET", "/users"]`` and ``["GET /users", 150]`` are a name and a value."""
+    if not isinstance(item, list):
+        return None, item
+    match item:
+        case [str(name), str() | int() | float() as value] if namespace == PERFORMANCE:
+            return name, value
+        case [str(method), str(path)] if namespace == API_SCHEMA and method.upper() in METHODS:
+            return f"{method} {path}", {}
+    return None, {"": item}
+
+
+def _several(namespace: str, name: str | None, data: Entry) -> _Items:
+    """One entry; or one for each of its ``methods``, or of the alternatives of its ``regex``."""
+    field, each, values = {
+        API_SCHEMA: ("methods", "method", data.get("methods")),
+        NOISE: ("regex", "regex", re.split(r"\|(?![^(]*\))", str(data.get("regex", "")))),
+    }.get(namespace, ("", "", None))
+    if field in data and isinstance(values, list) and values:
+        yield from ((name, {**{f: v for f, v in data.items() if f != field}, each: value}) for value in values)
+    else:
+        yield name, data
 
 
 def _is_entry(namespace: str, data: Entry) -> bool:
     return any(plain(field) in KINDS[namespace].marks and field.upper() not in METHODS for field in data)
 
 
-def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -> Iterator[tuple[str | None, Any]]:
-    """The entries below fields such as ``errors``. What stands beside a single entry, or noise rules, is theirs."""
+def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -> _Items:
+    """The entries below fields such as ``errors``. Fields next to a single entry, or noise rules, belong to it."""
     kind = KINDS[namespace]
     inside = {f: v for f, v in data.items() if plain(f) in kind.wrappers and isinstance(v, list | dict) and v}
     beside = {f: v for f, v in data.items() if f not in inside and v is not None}
@@ -119,13 +136,15 @@ def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -
         notes.ignored.append(f"{', '.join(map(repr, beside))}: no meaning beside a list of entries")
 
 
-def _named(namespace: str, data: Entry) -> Iterator[tuple[str | None, Any]]:
-    """The entries of a map by name; endpoints may also be grouped by path or by method."""
+def _named(namespace: str, data: Entry) -> _Items:
+    """The entries of a map by name. Endpoints may be grouped by path or method, errors by anything."""
     for name, item in data.items():
         if plain(name) in KINDS[namespace].wrappers:  # a list of entries was expected there
             yield None, {name: item}
         elif namespace == NOISE and not isinstance(item, dict):  # {"favicon": "dev server", "[HMR]": true}
             yield None, {"pattern": name, ("reason" if isinstance(item, str) else "enabled"): item}
+        elif namespace == ERRORS and isinstance(item, list):
+            yield from (_pair(namespace, each) for each in item)
         elif namespace in (ERRORS, NOISE) or not isinstance(item, dict | list) or not item:
             yield name, item
         elif name.upper() in METHODS or all(isinstance(each, str) and each.upper() in METHODS for each in item):
@@ -136,58 +155,74 @@ def _named(namespace: str, data: Entry) -> Iterator[tuple[str | None, Any]]:
             yield name, item
 
 
-def _kept(rest: Entry, notes: Understood) -> Entry:
-    """The fields without a meaning: kept with the entry where they are small, and reported either way."""
-    rest = {name: value for name, value in rest.items() if name not in _OURS or type(value) is int}
+# Single entries ----------------------------------------------------------------------------------------------
+
+
+def _kept(namespace: str, rest: Entry, notes: Understood) -> Entry:
+    """Unknown fields: kept with the entry if they are small, and reported either way."""
     large = [name for name, value in rest.items() if len(json.dumps(value)) > _MOST_EXTRA]
     small = [name for name in rest if name not in large]
     if large:
         notes.ignored.append(f"{', '.join(map(repr, large))}: more than {_MOST_EXTRA} bytes, so not kept here")
     if small:
         notes.ignored.append(f"{', '.join(map(repr, small))}: no meaning here; kept with the entry as it is")
-    return {name: rest[name] for name in small if name not in ("message", "resolved_at", "shape")}
+    return {name: rest[name] for name in small if name not in KINDS[namespace].fields}
 
 
-def _error(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
+def _error(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
     if not isinstance(item, dict):
+        says_state = name is not None and state_in(item) is not None
         name = None if isinstance(item, list) else name
-        item = {"message" if isinstance(item, str) else "occurrences": item}
-    found, rest = fields_of(ERRORS, item)
+        item = {"state" if says_state else "message" if isinstance(item, str) else "occurrences": item}
+    inner = item.get("location")
+    found, rest = fields_of(ERRORS, {**item, "location": None, **inner} if isinstance(inner, dict) else item)
+    state = found.pop("state", None)
+    resolved = found.pop("resolved_at", state)
+    named = rest.get("resolved")
+    if name is None and isinstance(named, str) and named.strip():  # the name of an error, not a date
+        name, resolved = rest.pop("resolved"), True
+    resolved = now if resolved is True else resolved or None
     fingerprint, message, kind = found.get("fingerprint") or name, found.get("message"), found.get("type")
     if fingerprint is None and (message or kind):
-        fingerprint = _fingerprint(message, kind, found.get("file"), found.get("line"))
+        fingerprint = _fingerprint(found, str(rest.get("stack") or rest.get("traceback") or ""))
         notes.better.append(f'give "fingerprint" to choose the name yourself; here it is {fingerprint!r}')
     if fingerprint is None:
         return None
-    resolved = at if found.get("resolved") is True else found.get("resolved") or None
-    first, last = found.get("first"), found.get("last")
-    entry = {
+    first, last = found.get("first_seen"), found.get("last_seen")
+    found |= {
         "fingerprint": fingerprint,
-        "first_seen": rfc3339(min(first or last or at, resolved or at)),
-        "last_seen": rfc3339(last or min(at, resolved or at)),
+        "first_seen": min(first or last or now, resolved or now),
+        "last_seen": last or min(now, resolved or now),
         "occurrences": found.get("occurrences", 0 if resolved else 1),
-        "message": message or (kind if kind and kind not in fingerprint else None),
-        "resolved_at": rfc3339(resolved) if resolved else None,
-    } | {field: found.get(field) for field in ("type", "file", "line")}
-    return _kept(rest, notes) | {field: value for field, value in entry.items() if value is not None}
+    }
+    message = message or (kind if kind and kind not in fingerprint else None)
+    stated = {"message": message, "resolved_at": resolved}
+    return _kept(ERRORS, rest, notes) | found | {field: value for field, value in stated.items() if value}
 
 
-def _fingerprint(message: str | None, kind: str | None, where: str | None, line: int | None) -> str:
-    """As people write them: ``TypeError_app.js:42``; without a type and a place, the message itself."""
-    text = message or ""
-    typed = re.match(r"\s*(?:Uncaught\s+)?([A-Za-z_]\w*(?:Error|Exception|Warning))\b", text)
-    placed = re.search(r"([\w.-]+\.[A-Za-z]\w{0,4}):(\d+)", text)
-    kind = kind or (typed[1] if typed else None)
+def _fingerprint(found: Entry, trace: str) -> str:
+    """A fingerprint such as ``TypeError_app.js:42``; the message itself if type and place are missing."""
+    text = found.get("message", "")
+    if re.fullmatch(r"\w*(?:Error|Exception|Warning)_\S+", text):
+        return str(text)
+    typed = re.search(r"(?m)^\s*(?:Uncaught\s+)?([A-Za-z_]\w*(?:Error|Exception|Warning))\b", text)
+    placed = re.findall(r'File "[^"]*?([^"/]+)", line (\d+)', f"{text}\n{trace}")[-1:]  # Python's format
+    placed += re.findall(r"([\w.-]+\.[A-Za-z]\w{0,4}):(\d+)", f"{text}\n{trace}")
+    kind, where, line = found.get("type") or (typed[1] if typed else None), found.get("file"), found.get("line")
     if where is None and placed:
-        where, line = placed[1], int(placed[2])
+        where, line = placed[0]
     if where:
         place = where if "/api" in where or "://" in where else where.rpartition("/")[2] or where
         return f"{kind or 'Error'}_{place}{'' if line is None else f':{line}'}"
-    return " ".join(text.split())[:120] or str(kind)
+    words = " ".join(text.split())[:120]
+    return words if words and (not kind or kind in words) else ": ".join(filter(None, (kind, words)))
 
 
-def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
-    if isinstance(item, str):  # "GET /users", or under a name of its own a description
+def _endpoint(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
+    if isinstance(item, str) and name is None:  # "GET /users -> 200"
+        said = re.fullmatch(r"([A-Za-z]+ /\S*)\s+(?:->|=>|→|-|:)?\s*(.+)", item.strip())
+        name, item = (said[1], said[2]) if said else (name, item)
+    if isinstance(item, str):  # "GET /users"; under a name, a description
         item, name = ({"summary": item}, name) if name and "/" in name else ({}, item)
     found, rest = fields_of(API_SCHEMA, item if isinstance(item, dict) else {"shape": item})
     endpoint = _target(found, name)
@@ -195,70 +230,80 @@ def _endpoint(name: str | None, item: Any, at: datetime, notes: Understood) -> E
         return None
     if " " not in endpoint:
         notes.better.append(f'name the method too: "GET {endpoint}"')
-    timed, left = fields_of(PERFORMANCE, rest, only=("ms", "seconds", "samples", "before", *TAILS))
-    timing = _timing(endpoint, timed, at, notes) if timed else None
+    _, left = fields_of(PERFORMANCE, rest, only=_TIMED)
+    timed = {field: value for field, value in rest.items() if field not in left}
+    timing = _timing(endpoint, timed, now, notes) if timed else None
     if timing is not None:
         notes.timings.append(timing)
         rest = left
-    shape = found["shape"] if "shape" in found else shape_of(found["body"]) if "body" in found else None
-    last_seen = rfc3339(found.get("last_seen") or at)
-    entry = {"endpoint": endpoint, "seen": found.get("seen") or 1, "last_seen": last_seen}
-    return _kept(rest, notes) | entry | ({} if shape in (None, {}, []) else {"shape": shape})
+    body = found.pop("body", None)
+    shape = found.pop("shape", None if body is None else shape_of(body))
+    entry = found | {"endpoint": endpoint, "seen": found.get("seen") or 1, "last_seen": found.get("last_seen", now)}
+    return _kept(API_SCHEMA, rest, notes) | entry | ({} if shape in (None, {}, []) else {"shape": shape})
 
 
-def _timing(name: str | None, item: Any, at: datetime, notes: Understood) -> Entry | None:
+_TIMED: Final = ("session_ms", "seconds", "unit", "session_samples", "before_ms", *TAILS)
+
+
+def _timing(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
     if isinstance(item, list):
-        item = {"ms": _mean(item), "samples": len(item)}
+        item = {"ms": milliseconds(item), "samples": len(item)}
+    elif isinstance(item, int | float) and name is not None:
+        name, unit = without_unit(name)
+        item = {"ms": item * unit}
+    elif isinstance(item, str) and name is None:  # "GET /users: 150ms", "POST /login took 80 ms"
+        said = re.fullmatch(r"(.+?)\s*(?::|=|\s+took)?\s+([\d.,]+\s*[a-zµ]*)", item.strip())
+        name, item = (said[1], said[2]) if said else (None, item)
     found, rest = fields_of(PERFORMANCE, item if isinstance(item, dict) else {"ms": item})
-    endpoint = _target(found, name, any_name=True)
-    tails = {f"{tail}_ms": found[tail] for tail in TAILS if tail in found}
-    took = found.get("ms", found["seconds"] * 1000 if "seconds" in found else None)
-    if took is None and tails:
-        took = next(iter(tails.values()))
-        notes.better.append(f"give the mean as well (avg_ms); {next(iter(tails))} stands for it now")
-    if endpoint is None or took is None:
+    endpoint, seconds, unit = _target(found, name, any_name=True), found.pop("seconds", None), found.pop("unit", 1)
+    took = found["session_ms"] * unit if "session_ms" in found else seconds
+    tail = next((tail for tail in TAILS if tail in found), None)
+    if took is None and tail:
+        took = found[tail]
+        notes.better.append(f"give the mean as well (avg_ms); {tail} stands for it now")
+    if endpoint is None or took is None or "unit" in rest:  # not a unit of time
         return None
-    entry = {"endpoint": endpoint, "session_ms": took, "session_samples": found.get("samples") or 1}
-    entry["updated_at"] = rfc3339(found.get("updated_at") or at)
-    before = {"before_ms": found["before"], "before_samples": 1} if "before" in found else {}
-    return _kept(rest, notes) | tails | entry | before
+    found |= {"endpoint": endpoint, "session_ms": took, "session_samples": found.get("session_samples") or 1}
+    found.setdefault("updated_at", now)
+    before = {"before_samples": found.get("before_samples", 1)} if "before_ms" in found else {}
+    return _kept(PERFORMANCE, rest, notes) | found | before
 
 
-def _mean(items: list[Any]) -> float | None:
-    times = [kinds.milliseconds(item) for item in items if not isinstance(item, dict)]
-    return None if None in times or not items or len(times) < len(items) else sum(filter(None, times)) / len(times)
-
-
-def _rule(name: str | None, item: Any, _at: datetime, notes: Understood) -> Entry | None:
+def _rule(name: str | None, item: Any, _now: str, notes: Understood) -> Entry | None:
     if not isinstance(item, str | dict):
         return None
     found, rest = fields_of(NOISE, {"pattern": item} if isinstance(item, str) else item)
+    named = rest.get("remove")
+    if name is None and "pattern" not in found and isinstance(named, str) and named.strip():
+        name, found["remove"] = rest.pop("remove"), True
     pattern = found.get("pattern") or name
     if pattern is None:
         return None
-    text = re.sub(
-        r"\\(.)", r"\1", pattern.removeprefix("^").removesuffix("$").replace(".*", "*").replace(".+", "*")
-    )
+    bare = re.sub(r"^/(.+)/[a-z]*$", r"\1", pattern).removeprefix("^").removesuffix("$")
+    text = re.sub(r"\\(.)", r"\1", bare.replace(".*", "*").replace(".+", "*"))
+    if not text.strip():  # from a pattern such as "^$", which would match everything or nothing
+        return None
     if text != pattern:
         notes.better.append(
             f"a pattern is plain text in which * stands for anything; {pattern!r} is read as {text!r}"
         )
-    found |= {"remove": True} if found.get("enabled") is False else {}
-    entry = {field: found[field] for field in ("auto", "reason", "filtered", "remove") if found.get(field)}
-    return _kept(rest, notes) | {"pattern": text, **entry}
+    found |= {"remove": True} if found.pop("enabled", None) is False else {}
+    return _kept(NOISE, rest, notes) | {field: value for field, value in found.items() if value} | {"pattern": text}
 
 
 _READERS: Final = {ERRORS: _error, API_SCHEMA: _endpoint, PERFORMANCE: _timing, NOISE: _rule}
 
 
 def _target(found: Entry, name: str | None, *, any_name: bool = False) -> str | None:
-    """An endpoint as ``GET /users``: of a URL only the path stays."""
-    method, target = found.get("method") or "", found.get("target") or name
-    if not target or not (method or "/" in target or any_name):
+    """An endpoint as ``GET /users``; a URL is reduced to its path."""
+    method, target = found.pop("method", ""), found.get("endpoint") or name
+    if not target:
         return None
     first, space, rest = target.strip().partition(" ")
     if space and first.upper() in METHODS:
         method, target = first, rest.strip()
+    if not (method.upper() in METHODS or "/" in target or any_name):
+        return None
     path = urlsplit(target).path if "://" in target else target.partition("?")[0]
     return f"{method.upper()} {path or '/'}".strip()
 

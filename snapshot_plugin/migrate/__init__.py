@@ -1,4 +1,4 @@
-"""Migrations: raw documents of any released version, brought to the current version step by step.
+"""Migrate raw documents of any released version to the current version, step by step.
 
 ===========  ==================================================================
 `documents`  `load_document`, `migrate`, `plan_migration`

@@ -1,4 +1,4 @@
-"""Steps from one version to the next, in one unbroken line."""
+"""The chain of migration steps, each from one version to the next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StepInfo:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStep:
-    """Turns a document of *from_version* into one of the version after it.
+    """Migrates a document from *from_version* to the next version.
 
     `run` owns the document it is given and may edit it; the chain writes the new ``version``.
     """
@@ -62,7 +62,7 @@ class Chain:
         self.current = current
 
     def plan(self, raw: Any) -> tuple[StepInfo, ...]:
-        """The steps `migrate` would run on *raw*, in order; it runs none and raises what `migrate` would refuse."""
+        """The steps that `migrate` would run on *raw*, in order. Runs none; raises what `migrate` raises."""
         return tuple(step.info for step in self._needed(raw))
 
     def migrate(self, raw: Any) -> Raw:

@@ -1,4 +1,4 @@
-"""Documents of any released version, brought to the current version."""
+"""Load and migrate documents of any released version."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 __all__ = ["CHAIN", "load_document", "migrate", "plan_migration"]
 
 CHAIN = Chain(STEPS, current=CURRENT_VERSION)
-"""Every released version up to the one this release writes."""
+"""All steps, from version 1 to the version that this release writes."""
 
 
 def migrate(raw: Any) -> Raw:
-    """Return *raw* at the current version; see `Chain.migrate` for the promise and the errors."""
+    """Return *raw* at the current version; see `Chain.migrate` for guarantees and errors."""
     return CHAIN.migrate(raw)
 
 

@@ -1,6 +1,7 @@
 """Read raw JSON: null counts as absent, errors name the path of a wrong value, unknown fields are kept.
 
-The ``take_…`` functions remove the field they return, so what a step leaves in a dict is what it had no place for.
+The ``take_…`` functions remove the field they return. Fields that a step leaves in a dict are those it does not
+know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from snapshot_plugin.model.times import rfc3339
 __all__ = ["Raw", "as_object", "keep", "lifetime", "take_list", "take_object", "utc_text"]
 
 Raw = dict[str, Any]
-"""A JSON object as ``json.loads`` gives it."""
+"""A JSON object as ``json.loads`` returns it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,13 +28,13 @@ def as_object(value: Any, path: str) -> Raw:
 
 
 def take_object(holder: Raw, name: str) -> Raw:
-    """Remove and return the object called *name*; an empty one where it is absent or null."""
+    """Remove and return the object called *name*; empty if it is missing or null."""
     value = holder.pop(name, None)
     return {} if value is None else as_object(value, name)
 
 
 def take_list(holder: Raw, name: str) -> list[Any]:
-    """Remove and return the list called *name*; an empty one where it is absent or null."""
+    """Remove and return the list called *name*; empty if it is missing or null."""
     value = holder.pop(name, None)
     if value is None:
         return []
@@ -43,14 +44,14 @@ def take_list(holder: Raw, name: str) -> list[Any]:
 
 
 def keep(holder: Raw, name: str, value: Any) -> None:
-    """Put *value* into *holder* under *name*, or under *name* with underscores added where another value is."""
+    """Put *value* into *holder* under *name*; underscores are added to the name if it is taken."""
     while name in holder and holder[name] != value:
         name += "_"
     holder[name] = value
 
 
 def utc_text(value: Any, path: str) -> str:
-    """A time as version 1 and later write it; text without a zone is taken as UTC, a number as epoch milliseconds.
+    """A time in the notation of version 1 and later. Text without a zone is UTC; a number is epoch milliseconds.
 
     Digits beyond microseconds are truncated, as everywhere in this package.
     """
@@ -58,12 +59,12 @@ def utc_text(value: Any, path: str) -> str:
         return rfc3339(_moment(value))
     except (ValueError, TypeError, OverflowError):
         raise InvalidSnapshot(
-            f"{path} is {_kind(value)} that is no time", hint="use ISO 8601 text, or milliseconds since 1970"
+            f"{path} is {_kind(value)} that is not a time", hint="use ISO 8601 text, or milliseconds since 1970"
         ) from None
 
 
 def lifetime(created: Any, updated: Any) -> Raw:
-    """``created_at`` and ``updated_at`` as text; where one is missing, the other stands for it."""
+    """``created_at`` and ``updated_at`` as text; if one is missing, the other is used for both."""
     if created is None and updated is None:
         raise InvalidSnapshot("it does not say when it was created or last changed", hint="add created_at")
     return {

@@ -1,4 +1,4 @@
-"""Which version a raw document is, and which session it is about."""
+"""The version and the session id of a raw document."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ def version_of(raw: Any) -> int:
         raise InvalidSnapshot(f"a session is a JSON object, not {type(raw).__name__}")
     session_id, version = session_id_of(raw), raw.get("version")
     if version is None:
-        raise InvalidSnapshot(
-            f"the document of session {session_id!r} has no version", session_id=session_id, hint=_SEE
-        )
+        what = f"the document of session {session_id!r}" if session_id else "the document"
+        raise InvalidSnapshot(f"{what} has no version", session_id=session_id, hint=_SEE)
     if type(version) is not int or version < 1:
         raise InvalidSnapshotVersion(
             f"the version of session {session_id!r} is {version!r}, not a whole number from 1 on",
@@ -36,6 +35,6 @@ def version_of(raw: Any) -> int:
 
 
 def session_id_of(raw: Raw) -> str | None:
-    """The session id *raw* has; None where it has no usable one."""
+    """The session id of *raw*; None if it has no usable one."""
     found = raw.get("session_id")
     return found if isinstance(found, str) else None

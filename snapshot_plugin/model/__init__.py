@@ -8,10 +8,10 @@
 `diff`, `align`, `splice`  what changed between two snapshots
 `lineage`, `merge`         forks, the family tree, merging two branches; `three_way`: for JSON values
 `policy`                   `RetentionPolicy`: which snapshots to keep
-`repair`                   an interrupted session made fit to resume; the stored one is not changed
+`repair` close open tool calls before a resume; the stored session is not changed
 `redact`                   removing secrets; `secret_shapes`, `secret_tokens`, `secret_names`: finding them
 `withheld`, `tool_calls`   credentials that are never stored; tool calls of other libraries
-`topics`                   words that stand out; `suggest`: tags; `statistics`: counts
+`topics` frequent words; `suggest`: tags; `statistics`: counts
 =========================  =================================================================================
 
 Promises: a value never changes, compares by content, and survives a round trip through JSON. Names are imported on
@@ -80,7 +80,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for part in ("ids", "meta", "content", "snapshot"):  # what brings pydantic last
+    for part in ("ids", "meta", "content", "snapshot"):  # modules that import pydantic come last
         module = import_module(f"{__name__}.{part}")
         if name in module.__all__:
             return getattr(module, name)

@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 
 class Alignment(NamedTuple):
-    """Positions: of what was removed in the old list, added in the new one, and edited in both."""
+    """Positions of messages: removed (in the old list), added (in the new list), and edited (in both)."""
 
     common_prefix: int
     removed: tuple[int, ...]
@@ -25,11 +25,11 @@ class Alignment(NamedTuple):
 
 
 def align(old: Sequence[Message], new: Sequence[Message]) -> Alignment:
-    """Compare two conversations, in the manner of a patience diff.
+    """Compare two conversations with a patience diff.
 
-    Messages that are unique by their id (or, without one, by their content) and in the same order on both sides
-    hold the rest in place. Between them, messages without ids are taken as edited when their place among
-    their neighbours and their role are the same. Applying the result to *old* gives *new*.
+    The anchors are messages that are unique by id (or by content, if they have no id) and in the same order on both
+    sides. Between two anchors, messages without ids count as edited if they have the same position and role.
+    Applying the result to *old* gives *new*.
     """
     splice = splice_between(old, new)
     before = range(splice.at, splice.at + splice.delete)
@@ -66,7 +66,7 @@ def _anchors(old: Sequence[Message], new: Sequence[Message]) -> list[Pair]:
 
 
 def _longest_rising(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest run of pairs, not necessarily neighbours, whose first numbers rise."""
+    """The longest subsequence of pairs whose first numbers increase."""
     tails: list[int] = []
     ends: list[int] = []
     previous: list[int | None] = []

@@ -38,7 +38,7 @@ class _Block(Value):
 
 
 class TextBlock(_Block):
-    """Words of the message itself."""
+    """Text of the message."""
 
     type: Literal["text"] = "text"
     text: str
@@ -54,7 +54,7 @@ class ThoughtBlock(_Block):
 
 
 class ImageBlock(_Block):
-    """A picture, inline as base64 and perhaps with the place it came from."""
+    """An image, inline as base64, with its URI if it has one."""
 
     type: Literal["image"] = "image"
     data: str
@@ -64,7 +64,7 @@ class ImageBlock(_Block):
 
 
 class AudioBlock(_Block):
-    """Sound, inline as base64."""
+    """Audio, inline as base64."""
 
     type: Literal["audio"] = "audio"
     data: str
@@ -112,7 +112,7 @@ class ToolCallBlock(_Block):
 
     @property
     def is_open(self) -> bool:
-        """Whether its outcome is not known yet."""
+        """Whether the call has no outcome yet."""
         return self.status in (None, "pending", "in_progress")
 
 
@@ -156,7 +156,7 @@ Block = Annotated[
 
 
 def _several(content: Any, read: Reader) -> Any:
-    """Blocks of known kinds are read at once; only if one does not fit is each looked at by itself."""
+    """Read all blocks together; if one is invalid, read each by itself."""
     content = ({"type": "text", "text": content},) if isinstance(content, str) else content
     try:
         return read(content)
@@ -167,10 +167,10 @@ def _several(content: Any, read: Reader) -> Any:
 if TYPE_CHECKING:
     Blocks = tuple[Block, ...]
 else:
-    # Written as what each block is: one of an unknown kind is not among these.
+    # Each block is serialised by its own class, because the union does not name blocks of unknown kinds.
     _AnyKnown = SerializeAsAny[Annotated[_Known, Field(discriminator="type")]]
     Blocks = Annotated[tuple[_AnyKnown, ...], WrapValidator(_several)]
-"""Blocks in order; plain text is taken as one text block."""
+"""Blocks in order; plain text becomes one text block."""
 
 
 @cache

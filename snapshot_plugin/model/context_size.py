@@ -10,18 +10,18 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 __all__ = ["estimated_tokens", "message_tokens"]
 
 _CHARS_PER_TOKEN = 4
-"""What English text and code take with the usual tokenizers; good to a third, which is what the number is for."""
+"""Typical for English text and code with common tokenizers; accurate to about a third, which is enough here."""
 
 
 def estimated_tokens(snapshot: SessionSnapshot) -> int:
-    """About how many tokens the conversation takes, tools and their results included. Pictures do not count."""
+    """An estimate of the tokens of the conversation, including tool calls and results, without images."""
     counted = sum(message_tokens(message) for message in snapshot.messages)
     prompt = len(snapshot.config.system_prompt or "") + len(snapshot.config.instructions or "")
     return counted + prompt // _CHARS_PER_TOKEN
 
 
 def message_tokens(message: Message) -> int:
-    """The number of tokens of a message: counted if known, else estimated from its text."""
+    """The tokens of a message: its own count if it has one, else an estimate from its text."""
     if message.token_count is not None:
         return message.token_count
     tools = [block for block in message.content if isinstance(block, ToolCallBlock)]

@@ -18,14 +18,14 @@ _UNREMARKABLE = ("updated_at", "version")
 
 
 class MessageChange(Value):
-    """A message that both snapshots have, and that was edited: its place in each."""
+    """An edited message: its position in each snapshot."""
 
     before: int
     after: int
 
 
 class ToolRun(Value):
-    """A tool call that ran, or came to its end, in between."""
+    """A tool call that ran or ended between the two snapshots."""
 
     tool_call_id: str
     title: str = ""
@@ -33,7 +33,7 @@ class ToolRun(Value):
 
 
 class PlanChange(Value):
-    """A step that was added (no `before`), dropped (no `after`) or moved on."""
+    """A plan step that was added (no `before`), removed (no `after`), or changed its status."""
 
     content: str
     before: PlanEntry | None = None
@@ -49,7 +49,7 @@ class Change(Value):
 
 
 class MetricsDelta(Value):
-    """Tokens and cost between the two; `cost` is null if it is unknown or in another currency."""
+    """The change in turns, tokens and cost; `cost` is null if it is unknown or in another currency."""
 
     turns: int = 0
     input_tokens: int = 0
@@ -60,7 +60,7 @@ class MetricsDelta(Value):
 
 
 class SnapshotDiff(Value):
-    """The difference, by message positions and by name. Empty means equal, but for version and `updated_at`."""
+    """The difference of two snapshots. It is empty if only version and `updated_at` differ."""
 
     common_prefix: int
     messages_removed: tuple[int, ...] = ()
@@ -75,11 +75,12 @@ class SnapshotDiff(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing happened."""
+        """Whether the snapshots are equal."""
         return set(self.raw()) == {"common_prefix"}
 
     def stat(self) -> str:
         """The difference in one line."""
+        others = dict.fromkeys(name.partition(".")[0] for name in self.other)  # all metadata is one word
         counts = [
             _counted(self.messages_added, "message", "added"),
             _counted(self.messages_changed, "message", "changed"),
@@ -90,7 +91,7 @@ class SnapshotDiff(Value):
             _counted(self.config, "setting", "changed"),
             f"{self.metrics.total_tokens:+} tokens" if self.metrics.total_tokens else "",
             f"{self.metrics.cost:+g} cost" if self.metrics.cost else "",
-            f"also changed: {', '.join(self.other)}" if self.other else "",
+            f"also changed: {', '.join(others)}" if others else "",
         ]
         return ", ".join(filter(None, counts)) or ("no changes" if self.is_empty else "metrics changed")
 
@@ -100,10 +101,10 @@ def _counted(items: Sequence[object], noun: str, verb: str) -> str:
 
 
 def diff(a: SessionSnapshot, b: SessionSnapshot) -> SnapshotDiff:
-    """What happened from *a* to *b*.
+    """The changes from *a* to *b*.
 
-    A message is *changed* when both have it under the same id or, without ids, at the same place among its
-    neighbours with the same role (see `align`). `files` are those the diffs and locations of `tools_run` name.
+    Two messages are the same message if they have the same id or, without ids, the same role and position between
+    their neighbours (see `align`). `files` lists the paths in the diffs and locations of `tools_run`.
     """
     messages = align(a.messages, b.messages)
     ran = _tools_run(a.messages, b.messages, messages)
@@ -188,7 +189,7 @@ def _cost(before: Metrics, after: Metrics) -> float | None:
 
 
 def _rounded(after: float, before: float) -> float:
-    return round(after - before, 9)  # 0.3 - 0.2 is 0.1 as an amount of money
+    return round(after - before, 9)  # money: 0.3 - 0.2 must be 0.1
 
 
 def _other(a: SessionSnapshot, b: SessionSnapshot, explained: set[str]) -> Iterator[str]:

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 
 from snapshot_plugin.errors import InvalidSnapshot
 
-__all__ = ["MAX_DEPTH", "FrozenDict", "FrozenList", "check_depth", "freeze", "thaw"]
+__all__ = ["MAX_DEPTH", "MAX_INT", "FrozenDict", "FrozenList", "check_depth", "freeze", "thaw"]
 
 MAX_DEPTH = 128
 """How deeply new values may be nested. Stored values may be deeper: earlier releases had no such limit."""
-_MAX_INT = 10**4300
-"""Integers from here on cannot be read back: Python and JSON parsers refuse to convert more than 4300 digits."""
+MAX_INT = 10**4300
+"""Integers of this size or larger cannot be read back: Python and JSON parsers refuse more than 4300 digits."""
 
 
 def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
@@ -60,7 +60,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
     (float, float.__float__),
 )
-"""How to see the JSON behind a subclass: ``str()`` of an enum member would give its name, not its value."""
+"""The conversion of a subclass to plain JSON: ``str()`` of an enum member would give its name, not its value."""
 
 
 def freeze(value: Any, path: str = "value") -> Any:
@@ -82,7 +82,7 @@ def _freeze(value: Any, path: str) -> Any:
     if kind in _SAFE:
         return value
     if kind is int:
-        if not -_MAX_INT < value < _MAX_INT:
+        if not -MAX_INT < value < MAX_INT:
             raise InvalidSnapshot(f"{path} is an integer of more than 4300 digits", hint="store it as a string")
         return value
     if kind is float:
@@ -113,7 +113,7 @@ def _key(key: object, path: str) -> str:
 def check_depth(value: Any, path: str) -> None:
     """Raise `InvalidSnapshot` if JSON in *value* is nested more than `MAX_DEPTH` deep, or contains itself.
 
-    Frozen values were checked when they were made, or come from a store, and are not looked into again.
+    Frozen values are not checked again: they were checked when they were made, or come from a store.
     """
     if _is_deeper(value, MAX_DEPTH):
         raise InvalidSnapshot(f"{path} is nested more than {MAX_DEPTH} deep", hint="flatten it")

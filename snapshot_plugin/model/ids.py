@@ -34,23 +34,26 @@ _READABLE = 80
 _AS_IT_IS = re.compile(r"[a-z0-9_-][a-z0-9._-]*")
 _BASE32 = "0123456789abcdefghjkmnpqrstvwxyz"
 _DIGITS = [high + low for high in _BASE32 for low in _BASE32]
+_RANDOM_DIGIT = (8 * _BASE32).encode()
+"""A table for `bytes.translate` that maps every byte to one of 32 digits, evenly."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UPPER = re.compile(r"[A-Z~]")
 
 
 def new_id() -> str:
     """A new ULID in lower case: unique, sortable by time, safe on case-insensitive disks."""
-    number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10), "big")
-    return "".join([_DIGITS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    now = time.time_ns() // 1_000_000
+    moment = [_DIGITS[now >> shift & 1023] for shift in (40, 30, 20, 10, 0)]
+    return "".join(moment) + os.urandom(16).translate(_RANDOM_DIGIT).decode()
 
 
 def dated(id_: str, moment: datetime) -> str:
-    """The same id, saying that it was made at *moment*."""
+    """The id with its time replaced by *moment*."""
     return str(_ulid().from_datetime(moment)).lower()[:10] + id_[10:]
 
 
 def time_of(id_: str) -> datetime | None:
-    """When the id was made; None if it is not a ULID."""
+    """The time in the id; None if it is not a ULID."""
     try:
         return _ulid().from_str(id_.upper()).datetime.astimezone(UTC)
     except ValueError:
@@ -71,9 +74,9 @@ def check_session_id(session_id: str) -> str:
 
 
 def short_id(session_id: str) -> str:
-    """The name that a session goes by in file names, locks and the trash; a store finds it under both.
+    """The id as used in file names, locks and the trash. A store finds the session by either.
 
-    It is the id itself, unless that is too long for a file name: then its readable beginning and a digest of it.
+    This is the id itself, unless it is too long for a file name: then its readable beginning and a digest.
     """
     return session_id if len(_encoded(session_id)) <= MAX_ID_BYTES else _shortened(session_id)
 
@@ -81,8 +84,8 @@ def short_id(session_id: str) -> str:
 def dirname_of(session_id: str) -> str:
     """The directory name of a session: percent-encoded so that ids never collide, even on case-insensitive disks.
 
-    Only ``a-z 0-9 . _ -`` are kept; a leading dot is encoded, so no session is a hidden file. The name
-    of a long id is that of its `short_id`.
+    Only ``a-z 0-9 . _ -`` are kept; a leading dot is encoded, so no session is a hidden file. A long id has the
+    name of its `short_id`.
     """
     name = _encoded(session_id)
     return name if len(name) <= MAX_ID_BYTES else _encoded(_shortened(session_id))
@@ -120,7 +123,7 @@ def _bounded(name: str) -> str:
 
 
 def session_id_of(dirname: str) -> str | None:
-    """The session id (or `short_id`) a directory name stands for, or None where no session id gives that name."""
+    """The session id (or `short_id`) of a directory name; None if no session id has that name."""
     try:
         session_id = unquote(dirname, errors="strict")
         return session_id if dirname_of(session_id) == dirname else None

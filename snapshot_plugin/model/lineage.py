@@ -17,7 +17,7 @@ __all__ = ["Branch", "ancestors", "family_tree", "fork"]
 def fork(
     snapshot: SessionSnapshot, *, session_id: str, seq: int, now: datetime, messages: int | None = None
 ) -> SessionSnapshot:
-    """A new session that begins with the first *messages* of *snapshot*; all of them unless given.
+    """A new session with the first *messages* messages of *snapshot*; by default, all of them.
 
     *seq* is the number under which *snapshot* is stored; together they become the fork's `parent`. The fork is a
     separate session: it has no agent session id, is not pinned, and its metrics start at zero, so that sums over
@@ -67,10 +67,10 @@ Pairs = Iterable[tuple[str, Parent | None]]
 
 
 def family_tree(pairs: Pairs) -> tuple[Branch, ...]:
-    """Sessions and their parents as a tree, depth first: a fork follows the session it came from.
+    """Sessions and their parents as a tree, depth first: a fork follows its parent.
 
-    Siblings keep the order in which they came. Every session is listed exactly once: a session whose parent is
-    missing is a root, and so is each session of a cycle.
+    Siblings keep their order. Every session is listed exactly once: a session whose parent is missing is a root,
+    and so is each session of a cycle.
     """
     parents = dict(pairs)
     broken = _broken(parents)
@@ -90,9 +90,9 @@ def family_tree(pairs: Pairs) -> tuple[Branch, ...]:
 
 
 def ancestors(session_id: str, pairs: Pairs) -> tuple[Parent, ...]:
-    """Where *session_id* came from, nearest first, as far back as is known.
+    """The ancestors of *session_id*, nearest first, as far back as they are known.
 
-    The last one may be a session that is itself not known any more. A cycle ends before it repeats.
+    The last one may be a session that no longer exists. A cycle ends before it repeats.
     """
     parents = dict(pairs)
     chain: list[Parent] = []
@@ -114,7 +114,7 @@ def _broken(parents: Mapping[str, Parent | None]) -> dict[str, Break]:
 
 
 def _on_cycles(parents: Mapping[str, Parent | None]) -> set[str]:
-    """The sessions that are their own ancestors. Each session is walked over once."""
+    """The sessions that are their own ancestors. Each session is visited once."""
     done: set[str] = set()
     cyclic: set[str] = set()
     for start in parents:

@@ -18,11 +18,11 @@ from snapshot_plugin.model.value import Value
 __all__ = ["FROM", "OTHER", "Kinship", "MergeSide", "Merged", "kinship", "merge"]
 
 FROM = "merged_from"
-"""In a message's metadata: the session, snapshot and place that a branch's own message came from."""
+"""In a message's metadata: the session, snapshot and position of a message that only one branch has."""
 OTHER = "merge_conflict"
-"""In a message's metadata: the other branch's version of it, and where that came from."""
+"""In a message's metadata: the other branch's version, and its origin."""
 SECTION = "merge"
-"""In the snapshot's metadata: the two branches, and the settings they disagreed on."""
+"""In the snapshot's metadata: the two branches, and their conflicting settings."""
 
 _EXCHANGE = 2
 _OWN = ("session_id", "created_at", "updated_at", "version", "agent_session_id", "metrics", "parent", "pinned")
@@ -30,17 +30,17 @@ _SETTLED = (*_OWN, "messages", "tags")
 
 
 class MergeSide(NamedTuple):
-    """A branch: its snapshot, and the number under which it is stored."""
+    """A branch: its snapshot, and the sequence number of that snapshot."""
 
     snapshot: SessionSnapshot
     seq: int
 
 
 class Kinship(NamedTuple):
-    """What two branches have in common: an ancestor, perhaps themselves, and how much each took over from it."""
+    """The common ancestor of two branches (perhaps one of them), and how many messages each inherited."""
 
     ancestor: Parent
-    """The session they both come from, at the earlier of the points where they left it."""
+    """The ancestor session, at the earlier of the two fork points."""
     first: int
     second: int
 
@@ -56,7 +56,7 @@ class Merged(Value):
 
 
 def kinship(first: MergeSide, second: MergeSide, pairs: Iterable[tuple[str, Parent | None]]) -> Kinship | None:
-    """How two branches are related by descent; *pairs* are sessions with their parents. None: not at all."""
+    """The nearest common ancestor of two branches, if any. *pairs* are sessions with their parents."""
     known = dict(pairs)
     lines = [_descent(side, known) for side in (first, second)]
     shared = next((name for name in lines[0] if name in lines[1]), None)
@@ -68,7 +68,7 @@ def kinship(first: MergeSide, second: MergeSide, pairs: Iterable[tuple[str, Pare
 
 
 def _descent(side: MergeSide, known: Mapping[str, Parent | None]) -> dict[str, Parent]:
-    """The session itself and its ancestors, nearest first: where it left each, with how many of its messages."""
+    """The session and its ancestors, nearest first, each with the fork point and the shared messages."""
     name, taken = side.snapshot.session_id, len(side.snapshot.messages)
     line = {name: Parent(session_id=name, seq=side.seq, message_index=taken)}
     for parent in ancestors(name, {**known, name: side.snapshot.parent}.items()):
@@ -87,18 +87,17 @@ def merge(
     base: SessionSnapshot | None = None,
     title: str | None = None,
 ) -> Merged:
-    """Merge two branches into a new session that has everything of both.
+    """Merge two branches into a new session that contains all messages of both.
 
     Shared messages appear once. Where the branches differ, the first branch's messages come before the second's, in
     order, each with its origin in its metadata. Two messages are the same if they have the same id, or if both
-    branches inherited them from their ancestor. Where both changed the same
-    message, setting, plan or title, the first branch wins and the other version is kept in the metadata; *base*,
-    the snapshot they come from, tells which of them changed it. Tags are united. Metrics start at zero, as for a
-    fork.
+    branches inherited them from their ancestor. Where both changed the same message, setting, plan or title, the
+    first branch wins, and the other version is kept in the metadata; the common snapshot *base* shows which branch
+    changed it. Tags are united. Metrics start at zero, as for a fork.
 
     Raises:
-        InvalidInput: the sessions are not branches of one conversation: they have no *kin*, and do not begin
-            with the same exchange.
+        InvalidInput: the sessions are not branches of one conversation: they have no *kin*, and do not begin with
+            the same exchange.
     """
     _check_related(first, second, kin)
     shared = _shared(first.snapshot.messages, second.snapshot.messages, kin)
@@ -143,7 +142,7 @@ def _check_related(first: MergeSide, second: MergeSide, kin: Kinship | None) -> 
 
 
 def _bare(messages: Sequence[Message]) -> list[Message]:
-    """The messages without what earlier merges noted on them."""
+    """The messages without the metadata of earlier merges."""
     return [_without_notes(message) for message in messages]
 
 
@@ -232,7 +231,7 @@ def _sections(
 
 
 def _settings(snapshot: SessionSnapshot, title: str | None) -> dict[str, Any]:
-    """What has to be agreed on. Of an earlier merge, only its own record stays with it."""
+    """The settings to merge: without messages, and without the record of an earlier merge."""
     settings = snapshot.evolve(messages=(), **({} if title is None else {"title": title})).raw()
     for name in _SETTLED:
         settings.pop(name, None)
@@ -247,7 +246,7 @@ def _record(first: MergeSide, second: MergeSide, clashes: Sequence[Clash]) -> di
 
 
 def _parent(first: MergeSide, second: MergeSide, shared: Sequence[Pair]) -> Parent:
-    """The first branch, cut after its unbroken shared beginning."""
+    """The parent of the merged session: the first branch, up to the end of the shared beginning."""
     ends = (len(first.snapshot.messages), len(second.snapshot.messages))
     following = 0
     for i, j in [*shared, ends]:

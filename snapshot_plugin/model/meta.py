@@ -19,14 +19,14 @@ CURRENT_VERSION = 2
 """The schema version this release writes. `snapshot_plugin.migrate` reads every version before it."""
 
 _OPENING = 80
-"""Characters of a first prompt that lists show."""
+"""How many characters of the first prompt are shown in lists."""
 _EARLY = 8
-"""The first prompt is looked for among so many messages: every save does it."""
+"""How many messages are searched for the first prompt. Bounded, because every save does this."""
 
 SnapshotState = Literal["ok", "damaged", "encrypted", "too_new"]
-"""Why a snapshot cannot be read: it is damaged, no key at hand opens it, or a newer release wrote it."""
+"""Why a snapshot cannot be read: it is damaged, no available key opens it, or a newer release wrote it."""
 
-# Dataclasses, not pydantic's models: a list makes thousands, and a command that only lists loads no pydantic.
+# Dataclasses, not pydantic models: a list creates thousands, and a command that only lists loads no pydantic.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotMeta:
-    """One stored snapshot, as lists show it. A damaged or encrypted snapshot is listed as such, never left out."""
+    """The list entry of a stored snapshot. A damaged or encrypted snapshot is listed as such, never left out."""
 
     session_id: str
     seq: int
@@ -79,7 +79,7 @@ class SnapshotMeta:
     opening: str | None = None
     """The beginning of the first prompt, for sessions without a title."""
     restored: str | None = None
-    """The grade with which its agent took it up again the last time; None if it was never brought back."""
+    """The grade of the last restore; None if the session was never restored."""
     agent: str | None = None
     """The name of the agent."""
     provider_type: str | None = None
@@ -100,12 +100,12 @@ class SnapshotMeta:
 
     @property
     def changed_at(self) -> datetime:
-        """When the session last changed, or else when it was saved; lists are sorted by this."""
+        """When the session last changed or, if that is unknown, when it was saved. Lists are sorted by this."""
         return self.updated_at or self.saved_at
 
     @classmethod
     def told(cls, data: Mapping[str, Any], **known: Any) -> Self:
-        """Read it from JSON; null and unknown fields are ignored, and *known* ones are taken as they are.
+        """Read the entry from JSON. Null and unknown fields are ignored; *known* fields are not validated.
 
         Raises:
             ValueError: a field is missing or has the wrong type.
@@ -122,7 +122,7 @@ class SnapshotMeta:
 
     @classmethod
     def _made(cls, values: dict[str, Any]) -> Self:
-        """As ``cls(**values)``, three times as fast: fields that are not given stay those of the class."""
+        """Like ``cls(**values)``, but three times as fast: missing fields are class attributes."""
         if not values.keys() >= _REQUIRED:
             raise TypeError(f"{', '.join(sorted(_REQUIRED - values.keys()))} missing")
         made = object.__new__(cls)
@@ -135,7 +135,7 @@ class SnapshotMeta:
 
 
 def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
-    """The part of `SnapshotMeta` that comes from the content; every frame repeats it, so lists read one frame."""
+    """The fields of `SnapshotMeta` that depend on the content. Every frame repeats them for lists."""
     listed = {
         "created_at": rfc3339(snapshot.created_at),
         "updated_at": rfc3339(snapshot.updated_at),
@@ -157,7 +157,7 @@ def summary_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def _opening(snapshot: SessionSnapshot) -> str:
-    """The first words that a user said, on one line; empty if they did not come early."""
+    """The beginning of the first prompt, on one line; empty if it is not among the first messages."""
     said = (message.text for message in snapshot.messages[:_EARLY] if message.role == "user")
     words = next((text[: 4 * _OPENING].split() for text in said if text.strip()), [])
     line = " ".join(words)
@@ -167,8 +167,8 @@ def _opening(snapshot: SessionSnapshot) -> str:
 def _restored(snapshot: SessionSnapshot) -> str | None:
     """The last restore, as recorded by the ACP hosts."""
     acp = snapshot.metadata.get("acp")
-    report = acp.get("restored") if isinstance(acp, Mapping) else None
-    grade = report.get("grade") if isinstance(report, Mapping) else None
+    report = acp.get("restored") if acp and isinstance(acp, Mapping) else None
+    grade = report.get("grade") if report and isinstance(report, Mapping) else None
     return grade if isinstance(grade, str) else None
 
 
@@ -197,9 +197,9 @@ _REQUIRED = frozenset({"session_id", "seq", "saved_at"})
 
 class _Field(NamedTuple):
     name: str
-    """Its own name: a call with names that JSON brought would compare each of them as text."""
+    """The interned name: assigning strings parsed from JSON would be slower."""
     plain: type | None
-    """Values of this type are taken as they are."""
+    """Values of this type need no conversion."""
     read: Callable[[Any], Any]
 
 
@@ -224,11 +224,11 @@ _FIELDS = {name: _Field(name, _PLAIN.get(name), read) for name, read in _READ.it
 class LoadedFrom(NamedTuple):
     """The frame that a save of a loaded snapshot builds on: its session, number and id, and the store it is in.
 
-    Never stored, and no part of equality.
+    It is never stored, and does not take part in comparisons.
     """
 
     session_id: str
     seq: int
     id: str
     store: str = ""
-    """The store's own id; empty where it has none."""
+    """The id of the store; empty if it has none."""

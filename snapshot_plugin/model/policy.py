@@ -1,6 +1,6 @@
 """Which snapshots of a session to keep: restic's rules, as a pure function.
 
-A rule says what to *keep*; a snapshot is forgotten if no rule keeps it. So another rule, or a larger number, never
+A rule says what to *keep*; a snapshot is forgotten if no rule keeps it. Adding a rule, or raising a number, never
 forgets more. Snapshots are ordered by sequence number, because clocks may run backwards.
 """
 
@@ -94,10 +94,10 @@ class Decision(Value):
 
 
 def keeping_tagged(policy: RetentionPolicy, metas: Iterable[SnapshotMeta]) -> RetentionPolicy:
-    """*policy*, and every tag that people gave to a snapshot in *metas* keeps it, too.
+    """*policy*, extended to keep every tagged snapshot in *metas*.
 
-    Of those tagged ``before-fallback`` only the newest three stay: an agent that can never load a session makes
-    one at each start.
+    Only the newest three tagged ``before-fallback`` are kept: an agent that can never load a session makes one at
+    each start.
     """
     tags = {tag for meta in metas for tag in meta.snapshot_tags} - {BEFORE_FALLBACK}
     fallbacks = max(policy.keep_fallbacks, _FALLBACKS)
@@ -116,7 +116,7 @@ _Claim = tuple[int, str]
 def plan(metas: Iterable[SnapshotMeta], policy: RetentionPolicy, now: datetime) -> tuple[Decision, ...]:
     """Decide for each snapshot of one session whether *policy* keeps it, and why; in order of sequence numbers.
 
-    A snapshot that cannot be read is never forgotten and never counted: it must not push out a good one.
+    An unreadable snapshot is never forgotten, and does not count towards a rule.
 
     Raises:
         InvalidInput: the snapshots are of several sessions, or *now* has no time zone.
@@ -145,7 +145,7 @@ def _claims(newest_first: Sequence[SnapshotMeta], policy: RetentionPolicy, now: 
 
 
 def _always(newest_first: Sequence[SnapshotMeta], readable: Sequence[SnapshotMeta]) -> Iterator[_Claim]:
-    """What no policy can forget. The newest readable snapshot says whether the session is pinned."""
+    """The snapshots that every policy keeps. The newest readable snapshot says whether the session is pinned."""
     heads = (*newest_first[:1], *readable[:1])
     yield from ((seq, "head") for seq in dict.fromkeys(meta.seq for meta in heads))
     pinned = any(meta.pinned for meta in heads)

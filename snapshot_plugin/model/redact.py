@@ -1,7 +1,7 @@
 """Remove secrets from text, JSON and snapshots.
 
-Precise shapes only (`secret_shapes`): redacting harmless text breaks a transcript, too. A random value counts as a
-secret only behind a name that says so; commit ids, UUIDs, signatures, and inline pictures and sounds stay.
+Only precise shapes count (`secret_shapes`), because redacting harmless text damages a transcript. A random value
+counts as a secret only after a name that says so; commit ids, UUIDs, signatures, images and audio are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.model.secret_names import may_assign
-from snapshot_plugin.model.secret_shapes import RULES, Rule, assigned_kind, redact_text
+from snapshot_plugin.model.secret_shapes import RULES, SecretRule, assigned_kind, redact_text
 from snapshot_plugin.model.value import Value
 
 __all__ = ["Redaction", "RedactionReport", "may_name_a_secret", "redact"]
@@ -35,7 +35,7 @@ class Redaction(Value):
 
 
 class RedactionReport(Value):
-    """What `redact` took out: kinds, places and numbers."""
+    """What `redact` removed: kinds, paths and counts."""
 
     redactions: tuple[Redaction, ...] = ()
 
@@ -49,12 +49,12 @@ class RedactionReport(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing had to be taken out."""
+        """Whether nothing was removed."""
         return not self.redactions
 
 
-def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionReport]:
-    """Return *value* with ``[redacted:kind]`` in the place of every secret, and a report that names none.
+def redact(value: T, *, rules: Sequence[SecretRule] = RULES) -> tuple[T, RedactionReport]:
+    """Replace every secret in *value* with ``[redacted:kind]``; returns the copy, and a report without the secrets.
 
     *value* is text, JSON, or any value of the model. It is never changed; parts without secrets stay the same
     objects, so saving a redacted session writes only the changed parts. Redaction is idempotent. The ids of
@@ -77,16 +77,16 @@ def redact(value: T, *, rules: Sequence[Rule] = RULES) -> tuple[T, RedactionRepo
 
 @lru_cache(maxsize=4096)
 def may_name_a_secret(name: str) -> bool:
-    """Return False only if *name* makes no value that it is given a secret."""
+    """Return False only if no value of this *name* can be a secret because of the name."""
     return name.lower() in _HEADERS or may_assign(name)
 
 
 _Path = tuple[Any, str | int] | None
-"""The way to a value, from its end: the path of what it is in, and its name or number there."""
+"""The path to a value as a linked list: the parent's path, and the name or index in the parent."""
 
 
 class _RedactionWalk:
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[SecretRule]) -> None:
         self._rules = rules
         self.redactions: list[Redaction] = []
 
@@ -160,7 +160,7 @@ def _shown(path: _Path) -> str:
 
 
 def _unused(name: str, taken: Mapping[str, Any]) -> str:
-    """A name for an entry whose own was a secret: two of them must not become one."""
+    """A free name for an entry whose name was redacted, so that two entries do not collide."""
     number = 2
     free = name
     while free in taken:

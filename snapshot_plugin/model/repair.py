@@ -1,7 +1,7 @@
-"""Make an interrupted session fit to resume. The stored session is not changed.
+"""Prepare an interrupted session for a resume. The stored session is not changed.
 
-A provider rejects every further turn of a conversation in which a tool call has no result, and an agent that
-was killed leaves such calls behind. The closed call says that its outcome is unknown.
+Providers reject a conversation in which a tool call has no result, and a killed agent leaves such calls behind.
+`repair` closes them and says that their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TEXT = (
 )
 _NOTE = freeze({"type": "content", "content": {"type": "text", "text": _TEXT}, "_meta": _MARK})
 _CALL_ID_NAMES = ("tool_call_id", "toolCallId", "tool_use_id")
-"""How frameworks spell the reference from a tool's result to its call."""
+"""The names that frameworks use for the id of the call in a tool's result."""
 
 
 class Notice(Value):
-    """Something `repair` did, or found and left alone. The index is the message's position in the given snapshot.
+    """A change that `repair` made, or a problem that it left alone. The index is a position in the given snapshot.
 
     * ``tool-call-closed``: a call without an outcome was closed as failed, with a note
     * ``tail-dropped``: an empty message at the end was dropped
@@ -61,13 +61,13 @@ def repair(snapshot: SessionSnapshot) -> tuple[SessionSnapshot, tuple[Notice, ..
 
 
 def is_outcome_unknown(call: ToolCallBlock) -> bool:
-    """Whether `repair` closed this call, so that its failure is our note and not the tool's own."""
+    """Whether `repair` closed this call: the tool itself did not report the failure."""
     content = call.content if isinstance(call.content, list) else ()
     return any(isinstance(item, dict) and item.get("_meta") == _MARK for item in content)
 
 
 def readable(messages: Sequence[Message], among: Sequence[Message] | None = None) -> list[tuple[int, Message]]:
-    """The messages that people can read, each with its index: without the entries that frameworks keep.
+    """The messages that people can read, each with its index: entries that only frameworks use are left out.
 
     An open tool call whose result is in another message of *among* (default: these) is shown as completed.
     """
@@ -104,7 +104,7 @@ def _is_empty(message: Message) -> bool:
 
 
 def _says_nothing(block: Block) -> bool:
-    """Only an empty text or thought with nothing attached: a thought's signature, say, is worth keeping."""
+    """Whether the block is an empty text or thought without other fields, such as a thought's signature."""
     return isinstance(block, TextBlock | ThoughtBlock) and block.raw() in (
         {"type": block.type, "text": ""},
         {"type": block.type},
@@ -112,7 +112,7 @@ def _says_nothing(block: Block) -> bool:
 
 
 def _closed(messages: Sequence[Message]) -> Iterator[tuple[int, Message]]:
-    """The messages with their orphaned calls closed. Goes backwards, to know whether a result follows."""
+    """The messages with open calls closed. Goes backwards, to know whether a result follows."""
     answered: set[str] = set()
     for index in reversed(range(len(messages))):
         message = messages[index]

@@ -1,7 +1,7 @@
 """Values that are secret because of the name before them: ``password=…``, ``x-api-key: …``, ``https://me:…@host``.
 
-What a name promises is checked on the value. A password may be any literal, but no sentence, label, variable or
-placeholder. A token or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.
+The value is checked too. A password may be any literal, but not a sentence, label, variable or placeholder. A token
+or API key must look random: ``max_tokens=4096`` and ``api_key=settings.key`` are not secrets.
 """
 
 from __future__ import annotations
@@ -14,23 +14,21 @@ from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final, NamedTuple
 
-from snapshot_plugin.model.secret_rule import Found, Rule
+from snapshot_plugin.model.secret_rule import NameRule, Rule, SecretRule, SecretSpan
 
 __all__ = ["NAME_RULES", "assigned_kind", "may_assign"]
 
 
 def assigned_kind(name: str, value: str) -> str | None:
-    """The kind of secret that *value* is because of its *name*, as ``password`` or ``dbPassword``; else None."""
+    """The kind of secret that *name*, such as ``dbPassword``, makes of *value*; None if it is not a secret."""
     known = _known(name[-_LONGEST_NAME:])
-    if known is None or not 0 < len(value) <= _LONGEST or _SPACE.search(value):
+    if known is None or not value or _SPACE.search(value) or _STANDS_IN.match(value):
         return None
-    if not _is_literal(value, value.lower(), 0, len(value)):
-        return None
-    return known.kind if known.any_literal or (_KEY.fullmatch(value) and _is_random(value)) else None
+    return known.kind if (_is_literal if known.any_literal else _is_key)(value) else None
 
 
 def may_assign(name: str) -> bool:
-    """Return False only if `assigned_kind` finds no value of that *name* secret."""
+    """Return False only if `assigned_kind` returns None for every value of this *name*."""
     return _known(name[-_LONGEST_NAME:]) is not None
 
 
@@ -39,65 +37,100 @@ def may_assign(name: str) -> bool:
 _LONGEST: Final = 256
 _SHORTEST_KEY: Final = 12
 _SPACE: Final = re.compile(r"\s")
-_STAND_IN: Final = (  # in lower case, as all patterns here that are not compiled by themselves
-    r"[*x.•:$_-]++|\$\w++|%\w|%\w++%"
-    r"|(?:pass(?:word|wd|phrase)?|secret|string|str|text|example|sample|redacted|hidden|masked"
-    r"|none|null|nil|true|false|undefined|required|optional)"
+_WORDS: Final = (
+    "pass password passwd passphrase secret string str text example sample redacted hidden masked "
+    "none null nil true false undefined required optional"
 )
-_REFERENCE: Final = r"[a-z_]\w*+(?:\.[a-z_]\w*+)++|[a-z]++(?:_[a-z]++)++"
-_TEMPLATE: Final = r"\[redacted:[a-z-]+\]|\{.*\}|<.*>|%\(\w+\)\w|.*\$[{(].*|(?:my|your)[_-].*"
-_NO_LITERAL: Final = re.compile(f"{_STAND_IN}|{_TEMPLATE}", re.DOTALL)
-_LABEL: Final = re.compile(r"[^\W\d_a-z][^\W\d_A-Z]*[?!.:…]*")
-_KEY: Final = re.compile(
-    r"(?=[^0-9]*+[0-9])(?=[^A-Za-z]*+[A-Za-z])(?!/|\./|https?:|[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\Z)"
-    r"[\w.~+/=%@!&-]{12,}+"
+
+
+def _any_case(word: str) -> str:
+    """Search for one letter or the other: fast, where a search for ``(?i:…)`` is slow."""
+    return f"[{word[0]}{word[0].upper()}](?i:{word[1:]})"
+
+
+# Each alternative begins with a character or a set: the regex engine tries only those that can match.
+_PLACEHOLDER: Final = "|".join(
+    (
+        r"[*xX.•:$_-][*xX.•:$_-]*+|\$\w++|%\w(?:\w*+%)?",
+        r"[^\W\d_a-z][^\W\d_A-Z]*+[?!.:…]*+",  # a label, as Password or Vergessen?
+        *map(_any_case, _WORDS.split()),
+    )
 )
-_LOWER, _UPPER, _DIGIT = 1, 2, 16
+_OWN: Final = r"[mM][yY][_-]|[yY](?i:our)[_-]"
+_REFERENCE: Final = r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++|[A-Za-z][A-Za-z]*+(?:_[A-Za-z]++)++"
+
+
+def _stand_in(char: str, end: str) -> str:
+    """A value of *char* before *end* that is a placeholder or a template, unless it is one with ``$``."""
+    return (
+        rf"(?:{_PLACEHOLDER}|\[redacted:[a-z-]++\]|%\(\w++\)\w){end}"
+        rf"|(?:{_OWN}){char}*+{end}|\{{{char}*+(?<=\}}){end}|<{char}*+(?<=>){end}"
+    )
+
+
+_STANDS_IN: Final = re.compile(_stand_in(r"\S", r"\Z"))
+_EXPANDS: Final = re.compile(r"\$[{(]")
+_IS_REFERENCE: Final = re.compile(_REFERENCE)
+_LOWER, _UPPER, _DIGIT, _FOREIGN = 1, 2, 16, 64
 _CLASSES: Final = bytes(
-    _LOWER * (char in ascii_lowercase) | _UPPER * (char in ascii_uppercase) | _DIGIT * (char in digits)
+    _LOWER * (char in ascii_lowercase)
+    | _UPPER * (char in ascii_uppercase)
+    | _DIGIT * (char in digits)
+    | _FOREIGN * (char < "\x80" and not char.isalnum() and char not in "_.~+/=%@!&-")
     for char in map(chr, range(256))
 )
 _RANDOM_PIECE: Final = 3.4
-"""Random letters and digits change their class after about two characters, words and numbers after more."""
+"""The longest average run of one character class in a random value. Random text has about two; words have more."""
 
 
-def _is_literal(text: str, folded: str, start: int, end: int) -> bool:
-    """Whether a value without spaces can be a password itself: no label, and no stand-in for one."""
-    if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
-        return not _NO_LITERAL.fullmatch(folded, start, end)
-    return False
+def _is_literal(value: str) -> bool:
+    return len(value) <= _LONGEST and ("$" not in value or not _EXPANDS.search(value))
 
 
-def _is_random(value: str) -> bool:
-    """Whether its pieces are short: words (``abc``, ``Abc``, ``ABC``) and numbers.
+def _is_key(value: str) -> bool:
+    """Whether *value* has letters and digits in random order, and is no path, URL or attribute of an object."""
+    classes = _classes(value)
+    if _DIGIT not in classes or _FOREIGN in classes or not (_LOWER in classes or _UPPER in classes):
+        return False
+    if value.startswith(("/", "./", "http:", "https:")) or ("." in value and _IS_REFERENCE.fullmatch(value)):
+        return False
+    return _SHORTEST_KEY <= len(value) <= _LONGEST and _is_random(classes)
 
-    A large integer holds one byte per character, so that a few operations compare each with the one before.
+
+def _classes(value: str) -> bytes:
+    return value.encode("utf-8", "replace").translate(_CLASSES)
+
+
+def _is_random(classes: bytes) -> bool:
+    """Whether the pieces of a text are short: words (``abc``, ``Abc``, ``ABC``) and numbers.
+
+    One large integer holds a byte per character, so that a few operations compare all neighbours.
     """
-    classes = int.from_bytes(value.encode("ascii", "replace").translate(_CLASSES), "big")
-    starts = classes & ~(classes >> 8)
-    capitals = starts & (starts >> 9)  # a lower-case piece behind one upper-case letter is one piece with it
-    return classes.bit_count() <= _RANDOM_PIECE * (starts.bit_count() - capitals.bit_count())
+    number = int.from_bytes(classes, "big")
+    starts = number & ~(number >> 8)
+    capitals = starts & (starts >> 9)  # one upper-case letter and the lower-case letters after it are one piece
+    return number.bit_count() <= _RANDOM_PIECE * (starts.bit_count() - capitals.bit_count())
 
 
 # Names ------------------------------------------------------------------------------------------------------------
 
 
 class _Name(NamedTuple):
-    """A name that makes what is assigned to it a secret. Its pattern begins with *start*, which is fast to find."""
+    """A name whose value is a secret. Its pattern begins with *start*, which is fast to find."""
 
     start: str
     pattern: str
     kind: str
     any_literal: bool = False
-    """Whether a value need not look random."""
+    """True if the value need not look random."""
     sign: str = ""
-    """The pattern without lookaround, where it is another."""
+    """The pattern without lookaround, if the pattern has any."""
 
 
 _LONGEST_NAME: Final = 64
 _KEY_WORDS: Final = ("api", "access", "account", "auth", "encryption", "signing", "secret")
 _BEFORE_KEY: Final = "|".join(f"(?<={word}[_-]key)|(?<={word}key)" for word in _KEY_WORDS)
-_NO_CURSOR: Final = "".join(  # places in a list, as ``next_page_token``, are no secrets
+_NO_CURSOR: Final = "".join(  # cursors such as ``next_page_token`` are not secrets
     f"(?<!{word}token)(?<!{word}[_-]token)"
     for word in ("page", "next", "continuation", "cancel", "cancellation", "sync", "cursor")
 )
@@ -118,97 +151,94 @@ _NAMES: Final = (
     _Name("_pat", "_pat", "token"),
     _Name("key", f"key(?:{_BEFORE_KEY})", "api-key", sign=f"(?:{'|'.join(_KEY_WORDS)})[_-]?key"),
 )
-_AT_END: Final = tuple((name, re.compile(rf"{name.pattern}\Z")) for name in _NAMES)
+_AT_END: Final = tuple((name, re.compile(rf"(?:{name.pattern})\Z", re.IGNORECASE)) for name in _NAMES)
 
 
 @lru_cache(maxsize=4096)
 def _known(name: str) -> _Name | None:
     """The known name that *name* ends with, if there is one."""
-    folded = name.lower()
-    return next((known for known, pattern in _AT_END if pattern.search(folded)), None)
+    return next((known for known, pattern in _AT_END if pattern.search(name)), None)
 
 
-# The patterns run on lower case and decide as much as they can, as Python code is slower. An unnamed group at the
-# end marks what is no value. Each form always matches once it has begun: no search begins again inside of a value.
+# Regular expressions decide all they can, as Python code is slower. Each form always matches once it has begun,
+# with a value or with something else: no search begins again inside of a value.
+
+_Form = tuple[str, str]
+"""The patterns of a value, and of what stands in its place if it is none."""
 
 
-def _unquoted(form: str, chars: str, after: str, no_value: str) -> str:
-    """A value of *chars* before one of *after*. Code looks much the same: ``password=self.password``."""
-    no_value = rf"(?:{_STAND_IN}|{_REFERENCE}|{no_value})(?!{chars})|(?:my|your)[_-]{chars}*+"
-    return rf"(?:{no_value})()|(?P<{form}>{chars}{{4,}}+)(?:(?=[{after}]|\Z)|())"
+def _unquoted(char: str, after: str, no_value: str) -> _Form:
+    """A value of *char* before one of *after*. Code looks much the same: ``password=self.password``."""
+    no_value = rf"(?:{_PLACEHOLDER}|{_REFERENCE}|{no_value})(?!{char})|(?:{_OWN}){char}*+"
+    return rf"(?!{no_value}){char}{{4,}}+(?=[{after}]|\Z)", rf"(?:{no_value}|{char}{{4,}}+)"
 
 
-_BARE: Final = _unquoted("bare", r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\\|`", r"[^\W\d]\w*+(?=[,)])")
-_LINE: Final = _unquoted("line", r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", r"[^\W\d_]++")
-_QUOTED: Final = r"(?P<quote>\\{0,4}[\"'])(?P<quoted>(?:(?!(?P=quote))\S)++)(?:(?=(?P=quote))|())"
-_VALUE: Final = rf"(?:=(?!=)(?:{_BARE})|\\{{0,4}}[\"']?[ \t]{{0,4}}(?:=>|[:=])[ \t]{{0,4}}(?:{_QUOTED}|{_LINE}))"
-_ASSIGNED_SIGN: Final = r"\\{0,4}[\"']?[ \t]{0,4}(?:=>|[:=])"
+_QUOTED_CHAR: Final = r"(?:[^\s\\\"']++|(?!(?P=quote))\S)"
+_QUOTED: Final[_Form] = (
+    rf"(?!{_stand_in(_QUOTED_CHAR, '(?=(?P=quote))')}){_QUOTED_CHAR}++(?=(?P=quote))",
+    rf"{_QUOTED_CHAR}++",
+)
+_BARE: Final = _unquoted(r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\\|`", r"[^\W\d]\w*+(?=[,)])")
+_LINE: Final = _unquoted(r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", r"[^\W\d_]++")
+_VALUE, _OTHER = (
+    rf"(?(equal){bare}|(?(quote){quoted}|{line}))" for bare, quoted, line in zip(_BARE, _QUOTED, _LINE, strict=True)
+)
+_ASSIGNED: Final = r"\\{0,4}[\"']?[ \t]{0,4}(?:=>|[:=])"
 _KEY_SIGN: Final = r"[ \t]{0,4}\\{0,4}[\"']?[^\s\"'()\[\]{},;|\\<>]{12}"
 
 
-def _assigned(name: _Name) -> Rule:
-    pattern = re.compile(name.pattern + _VALUE)
-    kind, any_literal, shortest = name.kind, name.any_literal, 1 if name.any_literal else _SHORTEST_KEY
-
-    def find(text: str, folded: str) -> Iterator[Found]:
-        for match in pattern.finditer(folded):
-            form = match.lastgroup
-            if form is None:
-                continue
-            start, end = match.span(form)
-            if not shortest <= end - start <= _LONGEST:
-                continue
-            if form == "quoted" and _NO_LITERAL.fullmatch(folded, start, end):
-                continue
-            if any_literal:
-                if "a" <= text[start] <= "z" or not _LABEL.fullmatch(text, start, end):
-                    yield start, end, kind
-            elif _KEY.fullmatch(text, start, end) and _is_random(text[start:end]):
-                yield start, end, kind
-
-    value = "" if name.any_literal else _KEY_SIGN
-    return Rule((name.start,), find, f"(?i:{name.sign or name.pattern}){_ASSIGNED_SIGN}{value}")
+def _assigned(name: _Name) -> NameRule:
+    sign = f"(?i:{name.sign or name.pattern}){_ASSIGNED}"
+    return NameRule(
+        starts=(name.start,),
+        kind=name.kind,
+        pattern=re.compile(
+            rf"(?P<before>{_any_case(name.pattern)}"
+            rf"(?:(?P<equal>=(?!=))|{_ASSIGNED}[ \t]{{0,4}}(?P<quote>\\{{0,4}}[\"'])?))"
+            rf"(?:(?P<value>{_VALUE})|(?P<other>{_OTHER}))"
+        ),
+        check=_is_literal if name.any_literal else _is_key,
+        sign=sign if name.any_literal else sign + _KEY_SIGN,
+    )
 
 
 # Further forms ----------------------------------------------------------------------------------------------------
 
 
-_IsSecret = Callable[[str, str, int, int], bool]
-"""Called with the text, the same in lower case, and where the value starts and ends."""
-
-
-def _rule(kind: str, starts: str, pattern: str, is_secret: _IsSecret, *, sign: str, after: str = "") -> Rule:
-    """A pattern over folded text, whose group ``secret`` passes *is_secret*; *after* stands shortly before it."""
+def _rule(kind: str, starts: str, pattern: str, check: Callable[[str], bool], *, sign: str, after: str) -> Rule:
+    """A pattern whose only group passes *check*; *after* stands shortly before it."""
     compiled = re.compile(pattern)
 
-    def find(text: str, folded: str) -> Iterator[Found]:
-        seen = -1  # where *after* was seen last
-        for match in compiled.finditer(folded):
-            if after:
-                at = match.start()
-                if seen < 0 or seen < at - _NEAR:
-                    seen = folded.rfind(after, max(0, at - _NEAR), at)
-                if seen < 0:
-                    continue
+    def find(text: str, folded: str) -> Iterator[SecretSpan]:
+        seen = -1  # the last position of *after*
+        for match in compiled.finditer(text):
+            at = match.start()
+            if seen < 0 or seen < at - _NEAR:
+                seen = folded.rfind(after, max(0, at - _NEAR), at)
+            if seen < 0:
+                continue
             start, end = match.span(1)
-            if is_secret(text, folded, start, end):
+            if check(text[start:end]):
                 yield start, end, kind
 
     return Rule(tuple(starts.split()), find, f"(?i:{sign})")
 
 
-def _of_value(is_secret: Callable[[str], bool]) -> _IsSecret:
-    return lambda text, _folded, start, end: is_secret(text[start:end])
+def _literal(excluded: str, counts: str, end: str = "") -> str:
+    """A value of *counts* characters before *end*, none of them *excluded*, that is no stand-in."""
+    char = f"[^{excluded}]"
+    return rf"(?!{_stand_in(char, end or f'(?!{char})')})(?P<value>{char}{{{counts}}}+){end}"
 
 
 _NEAR: Final = 100
-_USERINFO: Final = r"://[^\s/:@\"'\\<>]{0,128}:(?P<secret>[^\s/:@\"'\\<>]{1,256}+)@(?!sha[0-9])"
-_NETRC: Final = r"login[ \t\n]{1,8}[^\s]{1,128}[ \t\n]{1,8}password[ \t\n]{1,8}(?P<secret>[^\s]{4,256}+)"
-_CURL: Final = r"-u(?:ser)?[ =][\"']?[^\s:\"'/]{1,64}:(?P<secret>[^\s\"']{4,256}+)"
-_SSHPASS: Final = r"sshpass -p ?[\"']?(?P<secret>[^\s\"']{4,256}+)"
-_COOKIE: Final = r"(?:sess(?:ion)?_?id|connect\.sid|jsessionid|phpsessid)=(?P<secret>[a-z0-9%._-]{16,256}+)"
-
-_DOCKER: Final = r'"auth"\s{0,4}:\s{0,4}"(?P<secret>[a-z0-9+/]{8,}+={0,2})"'
+_USERINFO: Final = (
+    r"(?P<before>://[^\s/:@\"'\\<>]{0,128}:)" + _literal(r"\s/:@\"'\\<>", "1,256", "(?=@)") + "(?!@sha[0-9])"
+)
+_NETRC: Final = r"[lL](?i:ogin)[ \t\n]{1,8}[^\s]{1,128}[ \t\n]{1,8}(?i:password)[ \t\n]{1,8}([^\s]{4,256}+)"
+_CURL: Final = r"-[uU](?i:ser)?[ =][\"']?[^\s:\"'/]{1,64}:" + _literal(r"\s\"'", "4,256")
+_SSHPASS: Final = r"(?P<before>[sS](?i:shpass -p) ?[\"']?)" + _literal(r"\s\"'", "4,256")
+_COOKIE: Final = r"(?i:sess(?:ion)?_?id|connect\.sid|jsessionid|phpsessid)=([A-Za-z0-9%._-]{16,256}+)"
+_DOCKER: Final = r'(?P<before>"[aA](?i:uth)"\s{0,4}:\s{0,4}")(?P<value>[A-Za-z0-9+/]{8,}+={0,2})(?=")'
 _AUTHORIZATION: Final = re.compile(
     r"authorization\\{0,4}[\"']?[ \t]{0,4}[:=][ \t]{0,4}\\{0,4}[\"']?(?:bearer|token|(?P<basic>basic))[ \t]{1,4}"
     r"(?P<secret>[a-z0-9._~+/=-]{6,}+)"
@@ -226,7 +256,7 @@ def _is_bearer(value: str) -> bool:
     return len(value) >= 8 and any(map(str.isdigit, value))  # noqa: PLR2004 — words are shorter or have no digit
 
 
-def _find_authorization(text: str, folded: str) -> Iterator[Found]:
+def _find_authorization(text: str, folded: str) -> Iterator[SecretSpan]:
     for match in _AUTHORIZATION.finditer(folded):
         start, end = match.span("secret")
         value = text[start:end]
@@ -238,20 +268,15 @@ _NETRC_SIGN: Final = r"login[ \t\n]{1,8}\S+[ \t\n]{1,8}password[ \t\n]"
 _CURL_SIGN: Final = r"-u(?:ser)?[ =][\"']?[^\s:\"'/]+:"
 _COOKIE_SIGN: Final = r"(?:sess(?:ion)?_?id|connect\.sid|jsessionid|phpsessid)="
 
-NAME_RULES: Final = (
+NAME_RULES: Final[tuple[SecretRule, ...]] = (
     Rule(("authorization",), _find_authorization, r"(?i:authorization)\\{0,4}[\"']?[ \t]{0,4}[:=]"),
-    _rule("url-password", "://", _USERINFO, _is_literal, sign=r"://[^\s/@]*:[^\s/@]+@"),
+    NameRule(("://",), "url-password", re.compile(_USERINFO), _is_literal, r"://[^\s/@]*:[^\s/@]+@"),
     *map(_assigned, _NAMES),
-    _rule(
-        "password",
-        "login",
-        _NETRC,
-        _of_value(lambda value: not value.isalpha()),
-        after="machine ",
-        sign=_NETRC_SIGN,
-    ),
+    _rule("password", "login", _NETRC, lambda value: not value.isalpha(), after="machine ", sign=_NETRC_SIGN),
     _rule("password", "curl", _CURL, _is_literal, after="curl", sign=_CURL_SIGN),
-    _rule("password", "sshpass", _SSHPASS, _is_literal, sign="sshpass -p"),
-    _rule("docker-auth", '"auth"', _DOCKER, _of_value(_is_basic), sign='"auth"'),
-    _rule("cookie", "cookie", _COOKIE, _of_value(_is_random), after="cookie", sign=_COOKIE_SIGN),
+    NameRule(("sshpass",), "password", re.compile(_SSHPASS), _is_literal, "(?i:sshpass -p)"),
+    NameRule(('"auth"',), "docker-auth", re.compile(_DOCKER), _is_basic, '(?i:"auth")'),
+    _rule(
+        "cookie", "cookie", _COOKIE, lambda value: _is_random(_classes(value)), after="cookie", sign=_COOKIE_SIGN
+    ),
 )

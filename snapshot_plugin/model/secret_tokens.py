@@ -1,7 +1,7 @@
 """Tokens and keys with a published prefix or form.
 
-The literal prefix comes first in each pattern, and the guard on the character before it follows as a lookbehind:
-the regex engine then searches for the prefix alone, which is fast.
+Each pattern begins with the literal prefix, and the check of the character before it follows as a lookbehind. The
+regex engine then searches for the prefix alone, which is fast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from snapshot_plugin.model.secret_rule import Found, Rule
+from snapshot_plugin.model.secret_rule import Rule, SecretSpan
 
 __all__ = ["TOKEN_RULES"]
 
@@ -22,16 +22,16 @@ def _always(_value: str) -> bool:
 
 
 def _varied(value: str) -> bool:
-    """Whether *value* is more than a placeholder such as ``T00000000/B00000000/XXXXXXXX``."""
+    """Whether *value* is not a placeholder such as ``T00000000/B00000000/XXXXXXXX``."""
     return len(set(value)) > 8  # noqa: PLR2004 — a random value of 20 characters has more
 
 
 def _rule(kind: str, starts: str, pattern: str, check: _Check = _always, *, sign: str = "") -> Rule:
-    """A pattern whose group ``secret``, or else all of it, is the secret."""
+    """A rule for a pattern. The secret is its group ``secret`` or, without that group, the whole match."""
     compiled = re.compile(pattern)
     group: int | str = "secret" if "secret" in compiled.groupindex else 0
 
-    def find(text: str, _folded: str) -> Iterator[Found]:
+    def find(text: str, _folded: str) -> Iterator[SecretSpan]:
         return (
             (match.start(group), match.end(group), kind) for match in compiled.finditer(text) if check(match[group])
         )
@@ -40,9 +40,9 @@ def _rule(kind: str, starts: str, pattern: str, check: _Check = _always, *, sign
 
 
 def _token(kind: str, prefix: str, rest: str, *, word: str = "A-Za-z0-9_-", starts: str = "") -> Rule:
-    r"""A token: *prefix* (fixed width) where no longer word runs into it, then *rest*.
+    r"""A rule for a token: *prefix* (of fixed width) at the beginning of a word, then *rest*.
 
-    An escape before it, as ``\n`` or ``%3D``, is no part of a word.
+    An escape before it, such as ``\n`` or ``%3D``, does not count as part of the word.
     """
     escaped = rf"(?<=[nrtA-Fa-f0-9]{prefix})(?:(?<=\\[nrt]{prefix})|(?<=%[0-9A-Fa-f]{{2}}{prefix}))"
     guard = rf"(?:(?<![{word}]{prefix})|{escaped})"
@@ -51,14 +51,14 @@ def _token(kind: str, prefix: str, rest: str, *, word: str = "A-Za-z0-9_-", star
 
 
 def _without_conditions(pattern: str) -> str:
-    """A *pattern* that matches wherever that one does, and at more places: no lookaround, nothing possessive."""
+    """A looser *pattern*, without lookaround and possessive repetition. It matches wherever *pattern* does."""
     no_lookaround = re.sub(r"\(\?<?[=!][^()]*\)", "", pattern.replace("?P<secret>", "?:"))
     return re.sub(r"([+*}])\+", r"\1", no_lookaround)
 
 
 _DIGIT: Final = r"(?=[A-Za-z_-]*+[0-9])"
 _RANDOM: Final = rf"{_DIGIT}(?=[a-z0-9_-]*+[A-Z])"
-_ALNUM: Final = "A-Za-z0-9_"  # the guard of tokens that may follow a hyphen
+_ALNUM: Final = "A-Za-z0-9_"  # the check for tokens that may follow a hyphen
 _URL64: Final = "[A-Za-z0-9_-]"
 _END: Final = r"(?![A-Za-z0-9_-])"
 _RANDOM_WORD: Final = r"(?=[A-Za-z]*+[0-9])(?=[a-z0-9]*+[A-Z])"
@@ -161,6 +161,6 @@ TOKEN_RULES: Final = (
     _token("airtable-token", "pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
     _token("age-key", "AGE-SECRET-KEY-1", "[0-9A-Z]{58}"),
     _token("asnap-key", "asnap-key-", rf"{_URL64}{{43}}"),
-    # Forms that belong to no provider.
+    # Forms of no particular provider.
     _token("jwt", "eyJ", rf"{_URL64}{{8,}}+\.eyJ{_URL64}{{8,}}+\.{_URL64}{{16,}}+"),
 )

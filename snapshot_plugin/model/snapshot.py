@@ -16,7 +16,7 @@ from snapshot_plugin.model.tool_calls import CALL_ID_NAMES, read_tool_calls
 from snapshot_plugin.model.value import MAX_NUMBER, JsonObject, Timestamp, Value
 from snapshot_plugin.model.withheld import command_without_secrets, withheld_in, without_login, without_secrets
 
-# Explicit signatures are for type checkers alone: fields take more than they hold, as text for content.
+# Explicit signatures are for type checkers: fields accept more types than they hold, such as text for content.
 
 __all__ = [
     "CURRENT_VERSION",
@@ -43,8 +43,8 @@ Role = Literal["user", "assistant", "system", "tool"]
 class Message(Value):
     """One message: its role, and its blocks in order. `content` may be given as plain text.
 
-    Made in code, it also takes ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
-    blocks behind the content, and ``tool_call_id`` of a tool's result, which goes to `metadata`.
+    The constructor also accepts ``tool_calls`` in the shapes of OpenAI, Anthropic, LangChain and ACP, which become
+    blocks after the content, and the ``tool_call_id`` of a tool's result, which is stored in `metadata`.
     """
 
     _also_takes = frozenset({"tool_calls", *CALL_ID_NAMES})
@@ -88,19 +88,19 @@ class Message(Value):
 
     @property
     def is_opaque(self) -> bool:
-        """Whether it is an entry that a framework keeps (`frameworks.conversations`) and people cannot read."""
+        """Whether only a framework can read the message (see `frameworks.conversations`)."""
         return not self.content and any(
             type(kept) is FrozenDict and "raw" in kept for kept in self.metadata.values()
         )
 
     @property
     def text(self) -> str:
-        """The words of the message, without thoughts and tools."""
+        """The text of the message, without thoughts and tool calls."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
 def _taken_in(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a message that was given in the shape of another library."""
+    """The fields of a message in the shape of another library, converted to ours."""
     own = {name: value for name, value in data.items() if name not in Message._also_takes}  # noqa: SLF001 — the class above
     calls = read_tool_calls(data.get("tool_calls") or ())
     answered = next((data[name] for name in CALL_ID_NAMES if data.get(name) is not None), None)
@@ -157,10 +157,10 @@ class McpServer(Value):
 
 
 class SessionConfig(Value):
-    """How the session was set up: what has to be re-applied for it to behave as before.
+    """The settings of the session, which are applied again when it is restored.
 
-    Values of environment variables, and options named like credentials, are dropped on the way in; `withheld` has
-    their names.
+    Values of environment variables, and options named like credentials, are never stored; `withheld` lists their
+    names.
     """
 
     cwd: str | None = None
@@ -198,7 +198,7 @@ class SessionConfig(Value):
     def _without_secrets(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        servers = {"mcp_servers": data["mcp_servers"]} if "mcp_servers" in data else {}  # they know what is secret
+        servers = {"mcp_servers": data["mcp_servers"]} if "mcp_servers" in data else {}  # validated by itself
         cleaned, taken = without_secrets({name: value for name, value in data.items() if name not in servers})
         if taken:
             cleaned["withheld"] = sorted({*taken, *cleaned.get("withheld", ())})
@@ -214,28 +214,28 @@ class PlanEntry(Value):
 
 
 class Metrics(Value):
-    """What the session has cost so far."""
+    """Turns, tokens and cost of the session so far."""
 
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     estimated_tokens: int = 0
-    """How many of `total_tokens` nobody counted: they are estimates."""
+    """How many of `total_tokens` are estimates."""
     cost: float | None = None
     currency: str | None = None
     duration_seconds: float = 0.0
 
 
 class Parent(Value):
-    """Where a fork came from: the session, its snapshot, and how many of its messages were taken along."""
+    """The origin of a fork: the session, its snapshot, and how many of its messages were copied."""
 
     session_id: str
     seq: int
     message_index: int
 
 
-@cache  # one object for all, made when the first one is needed: building it costs 20 ms of start-up
+@cache  # shared, and made on first use: building it takes 20 ms
 def _no_config() -> SessionConfig:
     return SessionConfig()
 
@@ -315,8 +315,8 @@ class SessionSnapshot(Value):
         """A copy with *messages* added at the end, and other fields changed as in `evolve`.
 
         `updated_at` becomes *now* (default: the current time), and the token counts of the new messages are added
-        to `metrics`; both unless *changes* names them. The messages that were there are the same objects, which is
-        what makes saving a long session cheap.
+        to `metrics`, unless *changes* sets these fields. Earlier messages stay the same objects, so saving a long
+        session is cheap.
         """
         added = self._checked("messages", messages)
         grown = self.model_copy(update={"messages": self.messages + added})
@@ -347,18 +347,20 @@ class SessionSnapshot(Value):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What its maker should know: the names of settings whose values are not kept."""
-        names = ", ".join((*self.config.withheld, *(self.agent.withheld if self.agent else ())))
+        """The names of settings whose values are not stored."""
+        command = self.agent.withheld if self.agent and self.agent.command else ()
+        names = ", ".join((*self.config.withheld, *command))
         return (f"not kept, as they may be secrets: {names}",) if names else ()
 
 
 def origin_of(snapshot: SessionSnapshot) -> LoadedFrom | None:
-    """What *snapshot*, or the one it was made from with `append` and `evolve`, was loaded from."""
-    return snapshot._origin  # noqa: SLF001 — the class above
+    """The frame that *snapshot* was loaded from, also after `append` and `evolve`; None for a new snapshot."""
+    private = snapshot.__pydantic_private__  # every save looks here: `_origin` itself takes 20 times as long
+    return private.get("_origin") if private else None
 
 
 def with_origin(snapshot: SessionSnapshot, origin: LoadedFrom) -> SessionSnapshot:
-    """Note where *snapshot* was loaded from; returns it."""
+    """Set the frame that *snapshot* was loaded from; returns the snapshot."""
     snapshot._origin = origin  # noqa: SLF001 — as above
     return snapshot
 
@@ -371,5 +373,5 @@ def upto_of(snapshot: SessionSnapshot | None) -> int:
 
 
 def with_upto(snapshot: SessionSnapshot, upto: int) -> SessionSnapshot:
-    """*snapshot*, saying that it contains the spool records up to *upto*."""
+    """A copy of *snapshot* that is marked as containing the spool records up to *upto*."""
     return snapshot.evolve(metadata={**snapshot.metadata, _SPOOL: {"upto": upto}})

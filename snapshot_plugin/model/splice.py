@@ -21,8 +21,7 @@ class Splice(NamedTuple):
 def splice_between(old: Sequence[T], new: Sequence[T]) -> Splice:
     """The splice from *old* to *new*, without their common beginning and end.
 
-    An append to a long list is found by one comparison at C speed, because items that are the same object
-    compare equal without being looked into.
+    An append to a long list takes one comparison at C speed, because identical objects compare equal immediately.
     """
     if len(new) >= len(old) and new[: len(old)] == old:
         return Splice(len(old), 0, len(new) - len(old))

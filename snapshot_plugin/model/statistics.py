@@ -26,14 +26,14 @@ By = Literal["day", "week", "agent", "project"]
 Number = TypeVar("Number", int, float)
 
 SLOT = timedelta(minutes=15)
-"""How finely activity is kept: every time zone's hours begin with one."""
+"""The resolution of activity. The hours of every time zone begin at a multiple of it."""
 UNKNOWN = "unknown"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TimeSlot(NamedTuple):
-    """What happened in a session during one quarter of an hour."""
+    """The activity of a session in one quarter of an hour."""
 
     start: datetime
     messages: int = 0
@@ -43,14 +43,14 @@ class TimeSlot(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A session to be counted: as listed, and when what happened in it."""
+    """A session and its activity over time."""
 
     meta: SnapshotMeta
     slots: Sequence[TimeSlot]
 
 
 class Group(NamedTuple):
-    """What one day, week, agent or project had. `sessions` are those in which anything happened."""
+    """The totals of one day, week, agent or project. `sessions` counts the sessions with any activity."""
 
     key: str
     sessions: int
@@ -61,10 +61,10 @@ class Group(NamedTuple):
 
 
 def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = ()) -> list[TimeSlot]:
-    """When a session's messages, turns, tokens and cost were added, earliest first.
+    """The activity of a session over time, earliest first.
 
     *history* is its snapshots, oldest first: the increase since the previous snapshot counts at the time the
-    session last changed. *said* are the times of its messages; without them, the growth of the snapshots is used.
+    session last changed. *said* is the times of its messages; without them, the growth of the snapshots is used.
     """
     moments = [moment for moment in said if moment is not None]
     happened = [TimeSlot(moment, messages=1) for moment in moments]
@@ -114,9 +114,9 @@ def _sum(start: datetime, parts: Sequence[TimeSlot]) -> TimeSlot:
 
 
 def grouped(sessions: Iterable[Counted], by: By, *, zone: tzinfo | None = None) -> list[Group]:
-    """What each group had: days and weeks in their order, agents and projects by their tokens.
+    """The totals of each group: days and weeks in order of time, agents and projects by tokens.
 
-    Days begin at midnight in *zone*, the user's own without one.
+    Days begin at midnight in *zone* (default: the local time zone).
     """
     parts: defaultdict[str, list[tuple[str, TimeSlot]]] = defaultdict(list)
     for session in sessions:
@@ -127,7 +127,7 @@ def grouped(sessions: Iterable[Counted], by: By, *, zone: tzinfo | None = None) 
 
 
 def total(sessions: Iterable[Counted]) -> Group:
-    """What all of them had."""
+    """The totals of all sessions."""
     return _group("total", [(session.meta.session_id, slot) for session in sessions for slot in session.slots])
 
 
@@ -147,7 +147,7 @@ def _key(meta: SnapshotMeta, slot: TimeSlot, by: By, zone: tzinfo | None) -> str
 
 
 def _local(moment: datetime, zone: tzinfo | None) -> datetime:
-    """The moment on the user's clock. At the ends of time, where others may have put theirs, clocks stop."""
+    """The local time. Times at the limits of `datetime`, which cannot be converted, are returned unchanged."""
     try:
         return moment.astimezone(zone)
     except (OverflowError, ValueError, OSError):
@@ -155,7 +155,7 @@ def _local(moment: datetime, zone: tzinfo | None) -> datetime:
 
 
 def daily(groups: Sequence[Group], *, limit: int = 366) -> list[Group]:
-    """Groups by day, with the days between on which nothing happened, to be drawn; the last *limit*."""
+    """The last *limit* days for a chart, including the days without activity."""
     if not groups:
         return []
     known = {date.fromisoformat(group.key).toordinal(): group for group in groups}
@@ -168,12 +168,12 @@ def _nothing(day: int) -> Group:
 
 
 def active_hours(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
-    """How many messages each hour of the day has seen, from midnight on."""
+    """The number of messages in each hour of the day, from midnight on."""
     return _messages(sessions, 24, lambda moment: _local(moment, zone).hour)
 
 
 def active_days(sessions: Iterable[Counted], *, zone: tzinfo | None = None) -> list[int]:
-    """How many messages each day of the week has seen, from Monday on."""
+    """The number of messages on each day of the week, from Monday on."""
     return _messages(sessions, 7, lambda moment: _local(moment, zone).weekday())
 
 

@@ -30,7 +30,7 @@ class Suggestion(Value):
 
 
 _MOST: Final = {"project": 1, "language": 3, "tool": 3, "topic": 2, "place": 2}
-"""How many of each kind are worth suggesting, in the order in which they are."""
+"""The most suggestions of each kind, in the order of the result."""
 
 _LANGUAGES: Final = {
     "bash": "shell", "c": "c", "cc": "c++", "cpp": "c++", "cs": "c#", "css": "css", "dart": "dart", "ex": "elixir",
@@ -76,7 +76,7 @@ _COMMON_NAMES = """
 """
 _ANYWHERE: Final = frozenset(_COMMON_NAMES.split())
 _ENOUGH: Final = 2
-"""A topic or place that comes up once is no topic."""
+"""The least occurrences of a topic or place."""
 
 
 def suggest_tags(snapshot: SessionSnapshot) -> tuple[Suggestion, ...]:
@@ -114,7 +114,7 @@ def _project(snapshot: SessionSnapshot) -> list[str]:
 
 
 def _paths(call: ToolCallBlock) -> Iterator[PurePosixPath]:
-    """The files a tool call names: in its locations, input and diffs."""
+    """The files that a tool call names in its locations, input and diffs."""
     named: list[Any] = [call.raw_input]
     for several in (call.locations, call.content):
         named += several if isinstance(several, list | tuple) else ()

@@ -11,11 +11,11 @@ from snapshot_plugin.model.value import Json, Value
 __all__ = ["ABSENT", "Clash", "is_same", "three_way"]
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "absent"})()
-"""Stands for a value that is not there, which is not the same as null."""
+"""Stands for a missing value, which differs from null."""
 
 
 class Clash(Value):
-    """A conflict: both sides changed the same value; which was kept and which not. Absent values are null."""
+    """A conflict: both sides changed a value; which was kept and which dropped. Missing values are null."""
 
     path: str
     kept: Json = None
@@ -58,7 +58,7 @@ def _shown(value: Any) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: Python takes 1, 1.0 and true for equal."""
+    """Whether two values are the same JSON. Python's ``==`` is not enough: 1, 1.0 and true are equal there."""
     if one is other or one is ABSENT or other is ABSENT:
         return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

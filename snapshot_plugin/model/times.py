@@ -15,12 +15,12 @@ _SPAN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|d|w|)\s*")
 
 
 def utc_now() -> datetime:
-    """The time of day."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
 def span_of(text: str) -> timedelta | None:
-    """The span that *text* means: ``90`` seconds, ``30s``, ``5m``, ``12h``, ``7d``, ``4w``; None otherwise."""
+    """Parse a duration: ``90`` (seconds), ``30s``, ``5m``, ``12h``, ``7d``, ``4w``; None for anything else."""
     match = _SPAN.fullmatch(text)
     try:
         return timedelta(seconds=float(match[1]) * _UNITS[match[2]]) if match else None
@@ -52,6 +52,6 @@ def rfc3339(moment: datetime) -> str:
 def moment_of(text: Any) -> datetime:
     """Parse *text* as a time in UTC; ValueError if it is not a time, or has no time zone."""
     if type(text) is not str:
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is UTC else as_utc(moment)

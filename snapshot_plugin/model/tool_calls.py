@@ -16,7 +16,7 @@ from snapshot_plugin.model.content import ToolCallBlock
 __all__ = ["CALL_ID_NAMES", "read_tool_calls"]
 
 CALL_ID_NAMES = ("tool_call_id", "toolCallId", "tool_use_id")
-"""How a tool's result names the call it answers."""
+"""The names of the field in a tool's result that holds the id of its call."""
 
 
 def read_tool_calls(calls: Any) -> tuple[ToolCallBlock, ...]:
@@ -65,7 +65,7 @@ def _named(rest: dict[str, Any], arguments: Any) -> ToolCallBlock:
 
 
 def _parsed(arguments: Any) -> Any:
-    """OpenAI writes the arguments as JSON text; what is not JSON stays text."""
+    """Parse arguments given as JSON text, as OpenAI does. Other text is kept as text."""
     if not isinstance(arguments, str):
         return arguments
     try:

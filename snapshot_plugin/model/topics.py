@@ -1,4 +1,4 @@
-"""The topics of conversations: words that stand out, by counting."""
+"""The topics of conversations: frequent words."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _NO_TOPIC = """
     uses using value very want wants was way well went were what when where whether which while who whole why
     will with within without work working works would write wrong yes yet you your
 """
-"""Words of every conversation, and of every conversation with a coding agent."""
+"""Words that occur in every conversation with a coding agent, and are therefore not topics."""
 
 _STOP = frozenset(_NO_TOPIC.split())
 
 
 class Topic(NamedTuple):
-    """A word, and how many conversations are about it."""
+    """A word, and the number of conversations that have it as a keyword."""
 
     term: str
     sessions: int
@@ -45,7 +45,7 @@ class Topic(NamedTuple):
 def keywords(texts: Iterable[str], *, limit: int = 10) -> list[str]:
     """The words that occur in most of *texts* (the user's messages of a session, for example), most frequent first.
 
-    Each text counts once per word, so one pasted log does not dominate.
+    A text counts once per word, so a single pasted log does not dominate.
     """
     counts: Counter[str] = Counter()
     for text in texts:
@@ -57,7 +57,7 @@ def keywords(texts: Iterable[str], *, limit: int = 10) -> list[str]:
 def common_topics(sessions: Iterable[Iterable[str]], *, limit: int = 10) -> list[Topic]:
     """The keywords that most sessions share.
 
-    Where there are enough sessions to tell, a word that nearly all of them have says nothing about any.
+    If there are enough sessions, words that nearly all of them have are left out.
     """
     found = [frozenset(terms) for terms in sessions]
     counts = Counter(term for terms in found for term in terms)

@@ -1,4 +1,4 @@
-"""The base class of every value in a snapshot: frozen, keyword-only, and keeping unknown stored fields."""
+"""The base class of every value in a snapshot: frozen, keyword-only; unknown stored fields are kept."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from snapshot_plugin.model.times import as_utc, rfc3339
 __all__ = ["ABSENT", "MAX_NUMBER", "Json", "JsonObject", "Timestamp", "Value"]
 
 MAX_NUMBER = 2**63 - 1
-"""The largest integer a field takes from Python code. Stored ones may be larger."""
+"""The largest integer that a field accepts from Python code. Stored integers may be larger."""
 
 
 def _object(value: Any) -> FrozenDict:
     if not isinstance(value, dict):
-        raise InvalidSnapshot(f"expected a JSON object, got {type(value).__name__}")
+        kind = type(value).__name__.removeprefix("Frozen").lower()
+        raise InvalidSnapshot(f"expected a JSON object, got {kind}")
     frozen: FrozenDict = freeze(value)
     return frozen
 
@@ -46,10 +47,9 @@ Timestamp = Annotated[datetime, AfterValidator(as_utc), PlainSerializer(rfc3339,
 class Value(BaseModel):
     """An immutable value.
 
-    Making one, and `evolve`, raise `InvalidSnapshot` with the path of an invalid value; unknown keywords are
-    refused, as they are most likely typos. ``model_validate``, which reads stored or foreign data, raises
-    pydantic's ``ValidationError``, and keeps unknown fields to write them back verbatim. Both errors are
-    `ValueError`.
+    The constructor and `evolve` raise `InvalidSnapshot` with the path of an invalid value, and reject unknown
+    keywords, which are most likely typos. ``model_validate`` reads stored or foreign data: it raises pydantic's
+    ``ValidationError``, and keeps unknown fields to write them back verbatim. Both errors are `ValueError`.
     """
 
     model_config = ConfigDict(
@@ -64,9 +64,9 @@ class Value(BaseModel):
         __pydantic_extra__: dict[str, Json]
     _refused_as: ClassVar[type[InvalidInput]] = InvalidSnapshot
     _takes_unknown: ClassVar[bool] = False
-    """Whether code may give fields that the class does not have: wire formats that others extend."""
+    """Whether the constructor accepts unknown fields: for wire formats that others extend."""
     _also_takes: ClassVar[frozenset[str]] = frozenset()
-    """Keywords that are no fields, and that become some."""
+    """Further keywords of the constructor, which are converted to fields."""
 
     def __init__(self, /, **data: Any) -> None:
         _check_given(type(self), data)
@@ -75,11 +75,11 @@ class Value(BaseModel):
         except ValidationError as error:
             raise _refusal(type(self), error) from None
 
-    # Tells pydantic not to read nested values through here, which would be slow.
+    # Tells pydantic not to call this for nested values, which would be slow.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def __eq__(self, other: object) -> bool:
-        """Equal means: stored as the same JSON. So 1, 1.0 and true differ here, as they do on disk."""
+        """Equal values are stored as the same JSON. So 1, 1.0 and true differ, as they do on disk."""
         if self is other:
             return True
         return type(self) is type(other) and _canonical(self) == _canonical(other)
@@ -90,8 +90,8 @@ class Value(BaseModel):
     def evolve(self, /, **changes: Any) -> Self:
         """A copy with some fields changed. Fields that are not named stay the same objects.
 
-        Only what changes is validated, so the cost of evolving a session of 100 000 messages depends only on the
-        change. The few, small classes with rules over several fields are validated whole.
+        Only the changed fields are validated, so the cost does not depend on the length of a session. Small classes
+        with rules over several fields are validated as a whole.
         """
         return self._evolved(_with_parts(type(self), changes), known=self.__pydantic_extra__ or {})
 
@@ -150,7 +150,7 @@ class Value(BaseModel):
 
 
 def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[str] = ()) -> None:
-    """Refuse what only code can get wrong: misspelled fields, numbers out of range, endless nesting."""
+    """Reject mistakes of the caller: misspelled fields, numbers out of range, values nested too deeply."""
     fields = _names(model)
     for name, value in data.items():
         if name not in fields and name not in known and not model._takes_unknown:  # noqa: SLF001 — the class beside
@@ -162,7 +162,7 @@ def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[s
 
 
 def _with_parts(model: type[Value], data: dict[str, Any]) -> dict[str, Any]:
-    """*data*, with parts that were given as dicts checked, and made where that needs more than pydantic does."""
+    """*data*, with parts given as dicts checked, and constructed if pydantic alone would not accept them."""
     made: dict[str, Any] = {}
     for name, part in _parts(model).items():
         value = data.get(name)
@@ -175,7 +175,7 @@ def _with_parts(model: type[Value], data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(part: type[Value], given: dict[str, Any], path: str) -> Value | dict[str, Any]:
-    """A part given as a dict. Fields of other libraries are kept, as in stored data; typos are refused."""
+    """Check a part given as a dict. Fields of other libraries are kept, as in stored data; typos are rejected."""
     large = any(type(value) is int and abs(value) > MAX_NUMBER for value in given.values())
     unknown = given.keys() - _names(part).keys()
     if not large and not unknown & part._also_takes and not any(_meant(part, name) for name in unknown):  # noqa: SLF001 — the class beside
@@ -188,10 +188,10 @@ def _part(part: type[Value], given: dict[str, Any], path: str) -> Value | dict[s
 
 @cache
 def _parts(model: type[Value]) -> dict[str, type[Value]]:
-    """The fields that hold values of ours, one or several."""
+    """The fields that hold a `Value`, or several."""
     found: dict[str, type[Value]] = {}
     for name, field in model.model_fields.items():
-        if get_origin(field.annotation) is dict:  # its keys are names of the caller's
+        if get_origin(field.annotation) is dict:  # its keys are the caller's own names
             continue
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
         parts = [kind for kind in kinds if issubclass(kind, Value)]
@@ -207,12 +207,12 @@ def _numbers(model: type[Value]) -> frozenset[str]:
 
 def _no_field(model: type[Value], name: str) -> InvalidInput:
     meant = _meant(model, name)
-    hint = f"did you mean {meant!r}?" if meant else "data of your own belongs into metadata"
+    hint = f"did you mean {meant!r}?" if meant else "put data of your own in metadata"
     return model._refused_as(f"{model.__name__} has no field {name!r}", hint=hint)  # noqa: SLF001 — the class beside
 
 
 def _meant(model: type[Value], name: str) -> str | None:
-    """The field that a name which is none was probably meant for."""
+    """The field that a misspelled *name* probably means; None if no field is similar."""
     import difflib  # noqa: PLC0415 — for typos only
 
     if name in _OLD_NAMES:
@@ -221,7 +221,7 @@ def _meant(model: type[Value], name: str) -> str | None:
 
 
 _OLD_NAMES = {"acp_session_id": "agent_session_id", "working_dir": "cwd", "tokens": "token_count"}
-"""What fields were called in version 1, or are called elsewhere."""
+"""Names of fields in version 1 and in other libraries."""
 
 
 def _canonical(value: Value) -> str:
@@ -251,7 +251,7 @@ def _refusal(model: type[Value], error: ValidationError, *prefix: str) -> Invali
 _REQUIRED = object()
 _JSON = frozenset({str, int, float, bool, type(None), FrozenDict, FrozenList})
 ABSENT = object()
-"""Stands for a field that is not written, where None is a value."""
+"""Stands for a field that is not written, because None is a value."""
 
 
 def _default(name: str, field: FieldInfo) -> Any:

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 WITHHELD: Final = "<withheld>"
-"""Stands in a command line for a value that is not kept."""
+"""Replaces a value in a command line that is not stored."""
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
 _SECRET_WORDS: Final = frozenset(
@@ -29,7 +29,7 @@ _SECRET_WORDS: Final = frozenset(
 )
 _SECRET_KEYS: Final = frozenset({"api", "access", "secret", "private", "auth", "signing", "encryption", "account"})
 _MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "sep", "start", "stop", "unk"})
-"""What stands before ``token`` in names that mean a piece of text."""
+"""Words before ``token`` in names of text tokens, which are not secrets."""
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
@@ -43,8 +43,7 @@ _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|
 def is_credential(name: str, value: Any) -> bool:
     """Whether a setting called *name* holds a secret: ``api_key``, ``githubToken``, ``DB_PASSWORD``.
 
-    Variables and placeholders such as ``${API_KEY}`` are not secrets. An object or list of that name counts if it
-    contains text.
+    Variables and placeholders such as ``${API_KEY}`` are not secrets. An object or list counts if it contains text.
     """
     if isinstance(value, dict | list | tuple):
         if isinstance(value, dict) and value.get("type") in _SCHEMA_TYPES:  # a parameter of a tool
@@ -84,9 +83,9 @@ def without_login(url: str) -> str:
 
 
 def command_without_secrets(words: Iterable[str]) -> tuple[str, ...]:
-    """A command line in which `WITHHELD` stands for the values of options and variables named like credentials.
+    """A command line with the values of options and variables named like credentials replaced by `WITHHELD`.
 
-    A word with spaces is taken for a command line itself (``sh -c``); in URLs, the login is taken out.
+    A word with spaces is treated as a command line itself (``sh -c``). Logins are removed from URLs.
     """
     out: list[str] = []
     option = ""
@@ -109,7 +108,7 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 def withheld_in(command: Iterable[str]) -> tuple[str, ...]:
-    """What `command_without_secrets` took out, by name: ``--api-key``, ``GITHUB_TOKEN``, ``https://``."""
+    """The names of what `command_without_secrets` removed: ``--api-key``, ``GITHUB_TOKEN``, ``https://``."""
     return tuple(dict.fromkeys(_MISSING.findall(" ".join(command))))
 
 
@@ -144,7 +143,7 @@ def _is_dotenv(value: Any) -> bool:
 
 
 def _arguments(items: list[Any] | tuple[Any, ...], path: str, taken: list[str]) -> Iterator[Any]:
-    """The items of a list without what follows ``--api-key`` and its like, in a list that is a command line."""
+    """The items of a command line without the values of options such as ``--api-key``."""
     flag = ""
     for item in items:
         is_text = isinstance(item, str)

@@ -6,6 +6,6 @@ JSON is what ``--json`` prints and what the browser's API answers. Every change 
 `references` finds the session a user means, `scope` filters, `session_rows` and `listed` are the list, `showing`
 and `transcript` one session, `about` what is known of it and how it can come back, `comparing` a difference,
 `searching` full text, `statistics` numbers. `labels`, `branches`, `forget`, `secrets`, `encrypting` and
-`trash` change things; `log` records how that is undone, `undo` does it. `exporting` makes files; `failures` says
-what went wrong and what to do next.
+`trash` change things; `log` records how that is undone, `undo` does it. `exporting` makes files; `command_trust`
+knows which imported agent commands the user confirmed; `failures` says what went wrong and what to do next.
 """

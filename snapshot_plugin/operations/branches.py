@@ -1,4 +1,4 @@
-"""Branching a session: a new one with what was said up to a message, recorded for undo."""
+"""Fork a session: make a new one with the messages up to a point, recorded for undo."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def fork(
 
 
 def free_title(title: str | None, what: str, taken: Collection[str | None]) -> str | None:
-    """*title* with *what* behind it, and a number where that is taken: names are how people refer to sessions."""
+    """Return *title* followed by *what*, with a number if that is taken: people refer to sessions by name."""
     if not title:
         return None
     numbered = (f"{title} ({what}{f' {number}' if number > 1 else ''})" for number in count(1))
@@ -74,7 +74,7 @@ def free_title(title: str | None, what: str, taken: Collection[str | None]) -> s
 async def save_new(
     work: Work, store: SnapshotStore, snapshot: SessionSnapshot, *, kind: str, summary: str
 ) -> tuple[str | None, str | None]:
-    """Save a new session so that undo takes it back. Returns the operation, or why undo will not know of it."""
+    """Save a new session, recorded for undo. Returns the operation, or why it could not be recorded."""
     from snapshot_plugin.manager.branches import save_branch
 
     made = await save_branch(store, snapshot, trigger=kind)

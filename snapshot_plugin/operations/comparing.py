@@ -14,7 +14,8 @@ from snapshot_plugin.operations.transcript import Said, said_of
 if TYPE_CHECKING:
     from snapshot_plugin.model.diff import PlanChange, SnapshotDiff
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.store.views import StoredLines
 
 __all__ = [
     "ChangedSetting",
@@ -26,7 +27,7 @@ __all__ = [
     "Tool",
     "compare",
     "compare_snapshots",
-    "compared",
+    "compare_targets",
     "shortened",
 ]
 
@@ -107,56 +108,63 @@ class Compared(Document):
 async def compare(store: SnapshotStore, first: str, second: str | None) -> Compared:
     """What differs from *first* to *second*; from the snapshot before *first* to it, where there is no second."""
     one = await find(store, first)
-    if second is None:
-        return compared(*await _step(store, one))
-    other = await find(store, second)
-    if one.session_id == other.session_id and one.meta.state == "ok":
-        return await _of_one_session(store, one, other)
-    before = await store.read(one.session_id, at=one.seq)
-    return compared(before, await store.read(other.session_id, at=other.seq))
+    return await compare_targets(store, one, await find(store, second) if second is not None else None)
 
 
-async def _of_one_session(store: SnapshotStore, one: Target, other: Target) -> Compared:
-    before, after = (each.meta.seq if each.seq is None else each.seq for each in (one, other))
-    return await compare_snapshots(store, one.session_id, before, after)
+async def compare_targets(store: SnapshotStore, one: Target, other: Target | None) -> Compared:
+    """As `compare`, of sessions or snapshots that were found already."""
+    from snapshot_plugin.store.views import stored_lines
+
+    if other is None:
+        after = await stored_lines(store, one.session_id, one.seq)
+        return _compared(await stored_lines(store, one.session_id, await _before(store, after)), after)
+    before, after = [await stored_lines(store, each.session_id, _number(each)) for each in (one, other)]
+    return _compared(before, after)
+
+
+def _number(target: Target) -> int | None:
+    """Which snapshot is meant; None for the newest that is whole, where the newest one is damaged."""
+    return target.meta.seq if target.seq is None and target.meta.state == "ok" else target.seq
 
 
 async def compare_snapshots(store: SnapshotStore, session_id: str, before: int, after: int) -> Compared:
-    """What differs between two snapshots of one session: what they have in common is read once."""
-    first, second = await store.walk(session_id, [before, after])
-    return _compared(first, before, second, after)
+    """What differs between two snapshots of one session."""
+    from snapshot_plugin.store.views import stored_lines
+
+    first, second = [await stored_lines(store, session_id, seq) for seq in (before, after)]
+    return _compared(first, second)
 
 
-async def _step(store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, StoredSnapshot]:
-    after = await store.read(target.session_id, at=target.seq)
-    earlier = [meta.seq for meta in await store.history(target.session_id) if meta.seq < after.ref.seq]
+async def _before(store: SnapshotStore, lines: StoredLines) -> int:
+    session_id = lines.session.session_id
+    earlier = [meta.seq for meta in await store.history(session_id) if meta.seq < lines.seq]
     if not earlier:
         raise SnapshotNotFound(
-            f"session {target.session_id} has no snapshot before {after.ref.seq}",
-            session_id=target.session_id,
+            f"session {session_id} has no snapshot before {lines.seq}",
+            session_id=session_id,
             hint="name two to compare: asnap diff A B",
         )
-    return await store.read(target.session_id, at=max(earlier)), after
+    return max(earlier)
 
 
-def compared(before: StoredSnapshot, after: StoredSnapshot) -> Compared:
-    """What happened from one snapshot to the other."""
-    return _compared(before.snapshot, before.ref.seq, after.snapshot, after.ref.seq)
-
-
-def _compared(before: SessionSnapshot, old: int, after: SessionSnapshot, new: int) -> Compared:
+def _compared(old: StoredLines, new: StoredLines) -> Compared:
+    """What happened from one snapshot to the other. Messages that both begin with are not parsed."""
     from snapshot_plugin.model.diff import diff
+    from snapshot_plugin.model.splice import splice_between
 
+    same = splice_between(old.messages, new.messages).at
+    before, after = _from(old, same), _from(new, same)
     found = diff(before, after)
+    other = tuple(name for name in found.other if name != "session_id")  # both are named already
     return Compared(
-        before=_side(before, old),
-        after=_side(after, new),
+        before=_side(old),
+        after=_side(new),
         equal=found.is_empty,
-        summary=found.stat(),
-        common_prefix=found.common_prefix,
-        removed=_said(before, found.messages_removed),
-        added=_said(after, found.messages_added),
-        edited=_edited(before, after, found),
+        summary=found.evolve(other=other).stat(),
+        common_prefix=same + found.common_prefix,
+        removed=_said(before, found.messages_removed, same),
+        added=_said(after, found.messages_added, same),
+        edited=_edited(before, after, found, same),
         tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
@@ -164,8 +172,16 @@ def _compared(before: SessionSnapshot, old: int, after: SessionSnapshot, new: in
             ChangedSetting(path=each.path, before=each.before, after=each.after) for each in found.config
         ),
         spent=Spent(**found.metrics.model_dump()),
-        other=tuple(name for name in found.other if name != "session_id"),  # both are named already
+        other=other,
     )
+
+
+def _from(lines: StoredLines, start: int) -> SessionSnapshot:
+    """The snapshot without its first *start* messages."""
+    from snapshot_plugin.codec.document import message_of
+
+    session_id = lines.session.session_id
+    return lines.session.evolve(messages=tuple(message_of(line, session_id) for line in lines.messages[start:]))
 
 
 def shortened(found: Compared, longest: int) -> Compared:
@@ -186,17 +202,22 @@ def shortened(found: Compared, longest: int) -> Compared:
     )
 
 
-def _side(snapshot: SessionSnapshot, seq: int) -> Side:
-    return Side(session_id=snapshot.session_id, seq=seq, title=snapshot.title, messages=len(snapshot.messages))
+def _side(lines: StoredLines) -> Side:
+    session = lines.session
+    return Side(session_id=session.session_id, seq=lines.seq, title=session.title, messages=len(lines.messages))
 
 
-def _said(snapshot: SessionSnapshot, places: Sequence[int]) -> tuple[Said, ...]:
-    return tuple(said for n in places for said in said_of(snapshot, tools=False, first=n + 1, last=n + 1))
+def _said(snapshot: SessionSnapshot, places: Sequence[int], skipped: int) -> tuple[Said, ...]:
+    """The messages at *places* of a snapshot whose first messages were *skipped*."""
+    found = (said for n in places for said in said_of(snapshot, tools=False, first=n + 1, last=n + 1))
+    return tuple(replace(said, number=said.number + skipped) for said in found)
 
 
-def _edited(before: SessionSnapshot, after: SessionSnapshot, found: SnapshotDiff) -> tuple[Edited, ...]:
-    old = _said(before, [change.before for change in found.messages_changed])
-    new = _said(after, [change.after for change in found.messages_changed])
+def _edited(
+    before: SessionSnapshot, after: SessionSnapshot, found: SnapshotDiff, skipped: int
+) -> tuple[Edited, ...]:
+    old = _said(before, [change.before for change in found.messages_changed], skipped)
+    new = _said(after, [change.after for change in found.messages_changed], skipped)
     return tuple(Edited(before=one, after=other) for one, other in zip(old, new, strict=True))
 
 

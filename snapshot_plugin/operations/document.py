@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
 
-__all__ = ["SCHEMA_VERSION", "Document", "Part"]
+__all__ = ["SCHEMA_VERSION", "Document", "Part", "plain_json"]
 
 SCHEMA_VERSION = 1
 """Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Part:
-    """A value inside an answer: a frozen dataclass whose fields are given by name, as is every subclass."""
+    """A value inside an answer: a frozen dataclass with keyword-only fields, like every subclass."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     """For the schema: there are no other fields."""
@@ -30,7 +30,7 @@ class Part:
 
 
 class Document(Part):
-    """An answer. A subclass names its ``kind``, adds its fields, and says how a person sees them."""
+    """An answer. A subclass names its ``kind``, adds its fields, and prints itself for a person."""
 
     kind: ClassVar[str]
     """What `asnap schema` calls it; in every document, so that a program knows what it reads."""
@@ -39,7 +39,7 @@ class Document(Part):
 
     @classmethod
     def of(cls, answer: Document) -> Self:
-        """The same answer as a subclass that shows it in another way."""
+        """Return the same answer as a subclass that prints it differently."""
         return cls(**vars(answer))
 
     def show(self, out: Any) -> None:
@@ -48,19 +48,19 @@ class Document(Part):
 
     @property
     def exit_code(self) -> int:
-        """The command's exit status; not 0 where the answer is bad news, as damage found by a check."""
+        """The command's exit status; not 0 if the answer reports a failure, such as damage found by a check."""
         return 0
 
     def document(self) -> dict[str, Any]:
         """The answer as ``--json`` prints it."""
-        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **_plain_json(self)}
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **plain_json(self)}
 
     def lines(self) -> list[dict[str, Any]]:
         """The answer as ``--jsonl`` prints it: each line a document of its own."""
         if self.rows is None:
             return [self.document()]
         head = {"schema_version": SCHEMA_VERSION, "kind": f"{self.kind}.{self.rows}"}
-        return [{**head, **_plain_json(row)} for row in getattr(self, self.rows)]
+        return [{**head, **plain_json(row)} for row in getattr(self, self.rows)]
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -75,7 +75,8 @@ class Document(Part):
         return {**dialect, **schema, "title": cls.kind, "properties": properties, "required": required}
 
 
-def _plain_json(value: Part) -> dict[str, Any]:
+def plain_json(value: Part) -> dict[str, Any]:
+    """*value* as plain JSON, as it stands in an answer."""
     from pydantic_core import to_jsonable_python
 
     plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")

@@ -99,7 +99,7 @@ def is_begun(place: Path) -> bool:
 
 
 def begin(place: Path) -> None:
-    """Leave a mark that the plain store at *place* is being encrypted.
+    """Mark the plain store at *place* as being encrypted.
 
     The mark is the new store, still empty. It keeps the id of the plain store, because undo and other programs
     refer to that id.
@@ -113,7 +113,7 @@ def begin(place: Path) -> None:
 
 
 def _beside(place: Path) -> tuple[Path, Path]:
-    """Where the encrypted store is made, and where the plain one goes before it is removed."""
+    """Return where the encrypted store is made, and where the plain one is moved before it is removed."""
     return place.with_name(f"{place.name}.encrypting"), place.with_name(f"{place.name}.plain")
 
 
@@ -130,7 +130,7 @@ async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step
         old = await stack.enter_async_context(FilesystemStore(place, create=False, background=False))
         before = [meta.session_id for meta in await old.list()]
         there = set(sessions_of(place))
-        unsaved = there.difference(map(short_id, before))  # those that died before their first snapshot
+        unsaved = there.difference(map(short_id, before))  # died before their first snapshot
         for session_id in (*before, *unsaved):
             await stack.enter_async_context(held_alone(old, session_id, clock, to="encrypt"))
             await must_be_recovered(old, session_id)

@@ -57,12 +57,12 @@ class Exported(Document):
 
     @property
     def exit_code(self) -> int:
-        """Not 0 where something had to be left out."""
+        """Not 0 if something was left out."""
         return PARTIAL if any(session.problem for session in self.sessions) else 0
 
 
 class Export(NamedTuple):
-    """The file, and what is told about it."""
+    """The file's bytes, and the answer about them."""
 
     data: bytes
     about: Exported

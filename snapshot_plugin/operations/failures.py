@@ -1,4 +1,4 @@
-"""What went wrong, as every front end tells it: what happened, to which id, why, and what to run next."""
+"""Errors as every front end reports them: what happened, to which id, why, and what to run next."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HINTS = {
 
 
 def hint_of(error: SnapshotError) -> str:
-    """What to do, in a user's words."""
+    """Return what to do next, in a user's words."""
     return _HINTS.get(error.code, error.hint) if error.hint == error.default_hint else error.hint
 
 
@@ -66,13 +66,13 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
 
 
 def with_next(error: E, command: str) -> E:
-    """*error*, knowing a better command to run next than its kind does."""
+    """Return *error* with a more specific command to run next."""
     error.run = command
     return error
 
 
 def exit_code(error: SnapshotError) -> int:
-    """The exit status that stands for this kind of error."""
+    """The exit status for this kind of error."""
     return EXIT_CODES.get(error.code, 1)
 
 

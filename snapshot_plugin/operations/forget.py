@@ -1,4 +1,4 @@
-"""Forgetting: first decided and shown with reasons, then done, and recorded for undo."""
+"""Forget sessions and snapshots: decide and show the reasons first, then act, recorded for undo."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SnapshotFate(Part):
 
 
 class Fate(Part):
-    """One session: the whole of it goes, or some of its snapshots, or it was skipped."""
+    """What happens to one session: it goes, some of its snapshots go, or it is skipped."""
 
     session_id: str
     title: str | None
@@ -47,7 +47,7 @@ class Fate(Part):
 
     @property
     def dropped(self) -> int:
-        """How many of its snapshots go."""
+        """How many of its snapshots are dropped."""
         return sum(not each.keep for each in self.snapshots)
 
 
@@ -74,7 +74,7 @@ class Forgotten(Document):
 
     @property
     def counted(self) -> str:
-        """What goes, in numbers."""
+        """How much is forgotten, in numbers."""
         whole = sum(fate.what == "session" for fate in self.sessions)
         thinned = [fate.dropped for fate in self.sessions if fate.what == "snapshots"]
         parts = [several(whole, "session")] if whole else []
@@ -83,7 +83,7 @@ class Forgotten(Document):
 
 
 class ForgetJob:
-    """What is to go, decided first and then done. A session that cannot be touched costs the others nothing."""
+    """A plan of what to forget, then carried out. A session that cannot be changed does not affect the others."""
 
     def __init__(self, work: Work, store: SnapshotStore, metas: Sequence[SnapshotMeta], *, single: bool) -> None:
         self._work, self._store, self._metas, self._single = work, store, metas, single
@@ -105,7 +105,7 @@ class ForgetJob:
     # Planning --------------------------------------------------------------------------------------------
 
     def plan_surplus(self, keep: int) -> None:
-        """The sessions over a number."""
+        """Plan to forget the sessions beyond a number."""
         from snapshot_plugin.manager.forgetting import surplus_sessions
 
         surplus = surplus_sessions(self._metas, keep)
@@ -114,7 +114,7 @@ class ForgetJob:
         self._untouched = len(self._metas) - len(self._fates)
 
     async def plan_named(self, targets: Sequence[references.Target]) -> None:
-        """Sessions, or single snapshots, that were named."""
+        """Plan to forget the named sessions or snapshots."""
         for target in targets:
             if target.seq is None:
                 self._plan_session(target.session_id, "named")
@@ -136,12 +136,12 @@ class ForgetJob:
     async def _plan_snapshot(self, session_id: str, seq: int) -> None:
         from snapshot_plugin.manager.forgetting import plan_single
 
-        if session_id not in self._fates or session_id in self._plans:  # else all of it goes anyway
+        if session_id not in self._fates or session_id in self._plans:  # otherwise the whole session goes anyway
             known = self._plans.get(session_id)
             self._take(await plan_single(self._store, session_id, seq, after=known))
 
     async def plan_settings(self, session_ids: Sequence[str]) -> None:
-        """What the settings do not keep of these sessions, or of all: whole sessions first, then snapshots."""
+        """Plan what the settings do not keep, of these sessions or of all: whole sessions first, then snapshots."""
         from snapshot_plugin.manager.retention import surplus_of
 
         config, named = self._work.config, frozenset(session_ids)
@@ -154,7 +154,7 @@ class ForgetJob:
     async def plan_policy(
         self, session_ids: Sequence[str], policy: RetentionPolicy, *, keep_tagged: bool = False
     ) -> None:
-        """What a policy does not keep."""
+        """Plan to forget what a policy does not keep."""
         from snapshot_plugin.manager.forgetting import plan_snapshots
 
         with self._work.progress("looking", len(session_ids)) as step:
@@ -200,13 +200,13 @@ class ForgetJob:
     # Doing -----------------------------------------------------------------------------------------------
 
     def plan(self) -> Forgotten:
-        """What would go, and why. A single session that cannot be touched is an error."""
+        """Return the plan with its reasons. Raises if the only session named cannot be changed."""
         if len(self._fates) == len(self._errors) == 1:
             raise self._errors[0]
         return self._answer(dry_run=True)
 
     async def carry_out(self) -> Forgotten:
-        """Do what was planned. A single session that cannot be touched is an error."""
+        """Carry out the plan. Raises if the only session named cannot be changed."""
         counted = self.plan().counted
         operation = await self._do(counted) if counted != "nothing" else None
         if len(self._fates) == len(self._errors) == 1:
@@ -241,7 +241,7 @@ class ForgetJob:
         from snapshot_plugin.manager.forgetting import drop_snapshots, forget_session
 
         plan, owner = self._plans.get(session_id), self._memory_of.get(session_id)
-        if owner and self._fates[owner].what == "skipped":  # the memory stays where its session stays
+        if owner and self._fates[owner].what == "skipped":  # a session that stays keeps its memory
             del self._fates[session_id]
             return
         try:

@@ -1,4 +1,4 @@
-"""Names, tags, pins and notes: change a session's label, and record how that is taken back."""
+"""Change a session's name, tags, pin or note, recorded for undo."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAKEN = re.compile(r"latest(~\d+)?\Z|tag:|.*@\d+\Z", re.DOTALL)
 
 
 class Label(Document):
-    """A session's label as it is now, and what became of the wish to change it."""
+    """A session's label as it is now, and what was changed."""
 
     kind: ClassVar[str] = "label"
     session_id: str
@@ -68,7 +68,7 @@ Told = Callable[["Labelled"], str]
 
 
 async def rename(work: Work, store: SnapshotStore, session_id: str, name: str) -> Label:
-    """Give a session a name; an empty one takes the name away.
+    """Give a session a name; an empty one removes it.
 
     Raises:
         InvalidInput: the name means something else where sessions are named, or is too long.
@@ -87,12 +87,12 @@ async def tag(work: Work, store: SnapshotStore, session_id: str, change: TagChan
 
 
 async def pin(work: Work, store: SnapshotStore, session_id: str, *, pinned: bool) -> Label:
-    """Keep a session whatever the retention policy says, or no longer."""
+    """Pin or unpin a session. No retention policy touches a pinned one."""
     return await relabel(work, store, session_id, lambda _: {"pinned": pinned}, kind="pin", told=_told_pin)
 
 
 async def annotate(work: Work, store: SnapshotStore, session_id: str, note: str) -> Label:
-    """Write a note on a session; an empty one takes the note away."""
+    """Write a note on a session; an empty one removes it."""
     from snapshot_plugin.manager.labels import checked_label
 
     wanted = checked_label({"note": note})
@@ -100,7 +100,7 @@ async def annotate(work: Work, store: SnapshotStore, session_id: str, note: str)
 
 
 class TagChange:
-    """Tags to add and to remove, once the session is known; keeps what its content suggests beside them."""
+    """Tags to add and remove, decided once the session is known; also collects the suggested tags."""
 
     def __init__(self, add: Sequence[str] = (), remove: Sequence[str] = (), *, suggested: bool = False) -> None:
         from snapshot_plugin.manager.labels import checked_label
@@ -123,7 +123,7 @@ class TagChange:
 async def relabel(
     work: Work, store: SnapshotStore, session_id: str, change: Change, *, kind: str, told: Told
 ) -> Label:
-    """Change a session's label. *told* says what was done, for the user and for the list of operations."""
+    """Change a session's label. *told* describes the change, for the user and the operation log."""
     from snapshot_plugin.manager.labels import label
 
     done = await label(store, session_id, change, clock=lambda: work.now)
@@ -142,8 +142,8 @@ async def relabel(
 
 
 def label_as_is(stored: StoredSnapshot) -> Label:
-    """A session's label, when it was only asked for."""
-    from snapshot_plugin.manager.labels import label_of
+    """Return a session's label unchanged."""
+    from snapshot_plugin.live.label import label_of
 
     return Label(
         session_id=stored.snapshot.session_id,
@@ -161,7 +161,7 @@ def _fields(label: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole_session(target: Target, what: str) -> str:
-    """The id of the session that is meant; a snapshot of it has no label of its own."""
+    """Return the id of the target session; a single snapshot has no label of its own."""
     if target.seq is not None:
         raise InvalidInput(
             f"{what} belongs to a session, not to its snapshot {target.seq}",

@@ -34,8 +34,15 @@ from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_all, sync_dir, write_all
-from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.files import (
+    disk_errors,
+    locked,
+    make_private_dir,
+    replace_file,
+    sync_all,
+    sync_dir,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -51,7 +58,7 @@ _UNWRITTEN = "undo does not know of it; what was forgotten comes back by the ids
 
 
 def log_path(state: Path, store: str) -> Path:
-    """Where the operations on *store* are written down; its id or URL may hold anything, a file name may not."""
+    """Return the log file for *store*. Its id or URL may hold any character; the file name does not."""
     return state / "operations" / f"{hashlib.sha256(store.encode()).hexdigest()[:32]}.jsonl"
 
 
@@ -174,7 +181,7 @@ class OperationLog:
 
 
 def _told(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """*operations*, oldest first, each saying whether it is undone. Undoing an undo makes it done again."""
+    """Return *operations*, oldest first, each with whether it is undone. Undoing an undo redoes the operation."""
     places = {each.id: place for place, each in enumerate(operations)}
     undone: dict[str, bool] = {}
     for place, each in enumerate(operations):

@@ -1,4 +1,4 @@
-"""What people mean by a time: ``3d`` (ago), ``12h``, ``yesterday``, ``2026-11-01``, ``2026-11-01T10:00``."""
+"""Parse a time as people write it: ``3d`` (ago), ``12h``, ``yesterday``, ``2026-11-01``, ``2026-11-01T10:00``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LENGTH_OF_A_DATE = 10
 
 
 def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
-    """The moment *text* means, seen from *now*, on the user's clock; for a day its start, or its *end*.
+    """Parse *text* relative to *now*, on the user's clock; a day means its start, or with *end* its end.
 
     Raises:
         InvalidInput: it is not a time.
@@ -25,7 +25,7 @@ def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
         return _meant(text.strip().lower(), now, end=end)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"{text!r} is no time", hint="write 3d, 12h, yesterday, 2026-11-01 or 2026-11-01T10:00"
+            f"{text!r} is not a time", hint="write 3d, 12h, yesterday, 2026-11-01 or 2026-11-01T10:00"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Which session a user means: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
+"""Resolve a reference: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
 
 ``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. An id typed in full always
 wins, so a session may be called ``latest`` and still be reached. Damaged sessions can be referred to as well.
@@ -26,7 +26,7 @@ _CANDIDATES = 5
 
 
 class Target(NamedTuple):
-    """What a reference means: the session as listed, and the snapshot if one was named."""
+    """The session a reference resolves to, as listed, and the snapshot if one was named."""
 
     meta: SnapshotMeta
     seq: int | None = None
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 
 
 async def find(store: SnapshotStore, text: str) -> Target:
-    """The session a reference means, as of now.
+    """Resolve a reference against the store.
 
     Raises:
         SnapshotNotFound: nothing fits; the hint names what is spelled alike.
@@ -49,7 +49,26 @@ async def find(store: SnapshotStore, text: str) -> Target:
         for name, seq in ((text, None), *([(at["session"], int(at["seq"]))] if at else [])):
             if exact := await _newest(store, name):
                 return Target(exact, seq)
-    return resolve(text, await store.list())
+    metas = await store.list()
+    try:
+        return resolve(text, metas)
+    except SnapshotNotFound:
+        if text.startswith("tag:") and (earlier := await _tagged_before(text, store, metas)):
+            return earlier
+        raise
+
+
+async def _tagged_before(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> Target | None:
+    """The newest snapshot with a tag, where no session's newest one has it. Reads the history of every session."""
+    tag = text.removeprefix("tag:")
+    found = []
+    for meta in _own(metas):
+        if meta.state == "ok":
+            tagged = [each.seq for each in await store.history(meta.session_id) if tag in each.snapshot_tags]
+            found += [Target(meta, max(tagged))] if tagged else []
+    if len(found) > 1:
+        raise _ambiguous(text, [target.meta for target in found])
+    return found[0] if found else None
 
 
 async def _newest(store: SnapshotStore, name: str) -> SnapshotMeta | None:
@@ -68,7 +87,7 @@ def _is_whole_id(text: str) -> bool:
 
 
 def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
-    """The same among *metas*, which are newest first. Pure."""
+    """Resolve a reference among *metas*, which are newest first. Pure."""
     exact = [meta for meta in metas if meta.session_id == text]
     if exact:
         return Target(exact[0])
@@ -76,13 +95,13 @@ def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
         try:
             return Target(_session(at["session"], metas), int(at["seq"]))
         except SnapshotNotFound:
-            if not any(_has_name(meta, text) for meta in metas):  # an agent may have called it so
+            if not any(_has_name(meta, text) for meta in metas):  # an agent may use this as an id
                 raise
     return Target(_session(text, metas))
 
 
 def going_on(target: Target) -> Target:
-    """*target*, if it can be resumed: sessions resume only from their newest snapshot.
+    """Return *target* if it can be resumed: sessions resume only from their newest snapshot.
 
     Raises:
         InvalidInput: an older one was named.
@@ -113,7 +132,7 @@ def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 
 
 def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
-    """Without what is only the working memory of another session: that is meant only by its whole id."""
+    """Drop the working memories of other sessions: those are named only by their whole id."""
     return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
 
 
@@ -134,7 +153,7 @@ def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
 
 
 def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
-    whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest that can be had
+    whole = [meta for meta in _own(metas) if meta.state == "ok"]  # latest means the latest readable session
     if back < len(whole):
         return whole[back]
     name = f"latest~{back}" if back else "latest"
@@ -174,7 +193,7 @@ def _close(text: str, names: Sequence[str]) -> str:
 
 
 def short_ids(ids: Sequence[str], *, of: Collection[str] | None = None) -> dict[str, str]:
-    """For each id, or each *of* them, the shortest beginning that no other one shares, so that it can be typed."""
+    """For each id, or each *of* them, the shortest prefix that no other id shares."""
     ordered = sorted(ids, key=str.lower)
     short = {}
     for n, name in enumerate(ordered):

@@ -1,6 +1,6 @@
-"""Which sessions an operation is about: those here, or all, narrowed by filters. What is hidden is always counted.
+"""Select the sessions an operation is about: this project's or all, narrowed by filters.
 
-Pure, but for finding out where *here* is. A session that never said where it ran belongs everywhere.
+Pure, but for `here` and `tagged_before`. A session that never said where it ran belongs everywhere.
 """
 
 from __future__ import annotations
@@ -8,15 +8,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from snapshot_plugin.errors import NotFound
+from snapshot_plugin.errors import NotFound, SnapshotError
 from snapshot_plugin.operations.session_rows import MEMORY, SessionRow
 
-__all__ = ["Hidden", "Selected", "Selection", "here", "reason", "select"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Hidden", "Selected", "Selection", "here", "reason", "select", "tagged_before"]
 
 
 @dataclass(frozen=True)
@@ -28,15 +32,19 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
     tags: tuple[str, ...] = ()
+    tagged_before: frozenset[str] = frozenset()
+    """Sessions that have the tags if those of their earlier snapshots count; see `tagged_before`."""
     live: bool = False
     limit: int | None = None
 
 
 class Filtered(Protocol):
-    """What filters look at."""
+    """The fields that filters read."""
 
     @property
     def session_id(self) -> str: ...
+    @property
+    def seq(self) -> int: ...
     @property
     def agent(self) -> str | None: ...
     @property
@@ -50,7 +58,7 @@ class Filtered(Protocol):
 
 
 class Hidden(NamedTuple):
-    """A session that is not shown: what hides it, and what of it."""
+    """A session that is not shown, and the filter that hides it."""
 
     row: SessionRow
     by: str
@@ -58,19 +66,19 @@ class Hidden(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """What is shown, and what is not."""
+    """The sessions that are shown, and those that are not."""
 
     shown: tuple[SessionRow, ...]
     hidden: tuple[Hidden, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many each reason hides."""
+        """How many sessions each reason hides."""
         return dict(Counter(hidden.by for hidden in self.hidden))
 
 
 def select(rows: Sequence[SessionRow], selection: Selection) -> Selected:
-    """Tell those that are shown from those that are not, each with the first reason that applies."""
+    """Split sessions into those shown and those hidden, each hidden one with the first reason that applies."""
     shown: list[SessionRow] = []
     hidden: list[Hidden] = []
     for row in rows:
@@ -103,8 +111,24 @@ def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
         yield "date", "last changed before --since"
     if selection.until and row.changed_at > selection.until:
         yield "date", "last changed after --until"
-    if not set(selection.tags) <= {*row.tags, *row.snapshot_tags}:
+    if row.session_id not in selection.tagged_before and not _has_tags(row, selection.tags):
         yield "tag", f"its tags are {', '.join((*row.tags, *row.snapshot_tags)) or 'none'}"
+
+
+def _has_tags(row: Filtered, tags: Sequence[str]) -> bool:
+    return set(tags) <= {*row.tags, *row.snapshot_tags}
+
+
+async def tagged_before(store: SnapshotStore, rows: Sequence[Filtered], tags: Sequence[str]) -> frozenset[str]:
+    """The sessions that have all *tags* only if those of their earlier snapshots count. Reads their histories."""
+    found = set()
+    for row in rows:
+        if row.seq > 1 and not _has_tags(row, tags):
+            with suppress(SnapshotError):  # deleted meanwhile, or unreadable
+                history = await store.history(row.session_id)
+                if set(tags) <= {*row.tags, *(tag for meta in history for tag in meta.snapshot_tags)}:
+                    found.add(row.session_id)
+    return frozenset(found)
 
 
 @cache
@@ -125,7 +149,7 @@ def here() -> str:
         directory = start = os.getcwd()  # noqa: PTH109 — text, and no pathlib at start-up
     except FileNotFoundError as error:
         raise NotFound(
-            "the current directory is gone", hint="change to one that is there, or look everywhere"
+            "the current directory is gone", hint="change to a directory that exists, or look everywhere"
         ) from error
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 — as above
     while directory not in {home, os.path.dirname(directory)}:  # noqa: PTH120 — as above

@@ -15,12 +15,12 @@ from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.inert import plain
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.references import resolve, short_ids
-from snapshot_plugin.operations.scope import Selection, reason
+from snapshot_plugin.operations.scope import Selection, reason, tagged_before
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.operations.work import Work
-    from snapshot_plugin.search.find import Found, Hit, Question
+    from snapshot_plugin.search.find import Hit, SearchQuery, SearchResult
     from snapshot_plugin.search.index import SearchIndex
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -121,7 +121,7 @@ def search_ready(work: Work, asked: SearchRequest) -> Searched | None:
 
     where = work.config.storage_path
     has_key = any(name.startswith(_KEYS) for name in work.environ)
-    if asked.earlier or "://" in where or has_key or work.config.encryption:
+    if asked.earlier or asked.tags or "://" in where or has_key or work.config.encryption:
         return None
     ready = answered(where, work.cache, functools.partial(_chosen, asked, _question(asked)))
     return _searched(asked.query, *ready, unreadable=(), as_of=work.now) if ready is not None else None
@@ -138,7 +138,8 @@ async def search(
     unindexed = 0
     async with search_index(work, store, rebuild=rebuild) as index:
         metas = await index.listed()
-        question, chosen = _chosen(asked, _question(asked), metas)
+        tagged = await tagged_before(store, metas, asked.tags)
+        question, chosen = _chosen(asked, _question(asked), metas, tagged)
         if asked.earlier or any(seq is not None for _, seq in chosen.named.values()):
             found, chosen, unreadable = await _in_snapshots(store, question, chosen)
         else:
@@ -197,11 +198,11 @@ def jump_to(session: str, message: int | None) -> str:
     return f"asnap show {shlex.quote(plain(session))}" + (f" --message {message}" if message else "")
 
 
-def _question(asked: SearchRequest) -> Question:
-    from snapshot_plugin.search.find import Question
+def _question(asked: SearchRequest) -> SearchQuery:
+    from snapshot_plugin.search.find import SearchQuery
     from snapshot_plugin.search.query import expression, narrowing
 
-    return Question(
+    return SearchQuery(
         expression=expression(asked.query),
         narrowing=narrowing(tool=asked.tool, role=asked.role),
         sessions=(),
@@ -222,14 +223,19 @@ class _Chosen(NamedTuple):
     """Of all sessions."""
 
 
-def _chosen(asked: SearchRequest, question: Question, sessions: Sequence[SnapshotMeta]) -> tuple[Question, _Chosen]:
+def _chosen(
+    asked: SearchRequest,
+    question: SearchQuery,
+    sessions: Sequence[SnapshotMeta],
+    tagged: frozenset[str] = frozenset(),
+) -> tuple[SearchQuery, _Chosen]:
     """What to ask, given all sessions of the store."""
     ids = [session.session_id for session in sessions]
     if asked.ref is not None:
         session, seq = _target(asked.ref, asked.query, sessions)
         name = session.session_id if seq is None else f"{asked.ref}\0"
         return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
-    selection = Selection(below=asked.cwd, agent=asked.agent, tags=asked.tags)
+    selection = Selection(below=asked.cwd, agent=asked.agent, tags=asked.tags, tagged_before=tagged)
     kept, hidden = _filtered(sessions, selection)
     named = {session.session_id: (session, None) for session in kept}
     return replace(question, sessions=list(named)), _Chosen(named, hidden, ids)
@@ -246,8 +252,8 @@ def _filtered(sessions: Sequence[SnapshotMeta], selection: Selection) -> tuple[l
 
 
 async def _in_snapshots(
-    store: SnapshotStore, question: Question, chosen: _Chosen
-) -> tuple[Found, _Chosen, tuple[str, ...]]:
+    store: SnapshotStore, question: SearchQuery, chosen: _Chosen
+) -> tuple[SearchResult, _Chosen, tuple[str, ...]]:
     from snapshot_plugin.search.earlier import search_snapshots
 
     ((session, at),) = chosen.named.values()
@@ -267,7 +273,9 @@ def _target(ref: str, query: str, sessions: Sequence[SnapshotMeta]) -> tuple[Sna
         ) from None
 
 
-def _searched(query: str, found: Found, chosen: _Chosen, *, unreadable: Sequence[str], as_of: datetime) -> Searched:
+def _searched(
+    query: str, found: SearchResult, chosen: _Chosen, *, unreadable: Sequence[str], as_of: datetime
+) -> Searched:
     sessions = frozenset(session.session_id for session, _ in chosen.named.values())
     with_hits = {chosen.named[name][0].session_id for name in found.counts}
     short = short_ids(chosen.ids, of=with_hits)

@@ -154,7 +154,7 @@ def _most(counts: Iterable[Counter[str]], newest: RedactionReport) -> dict[str, 
 
 
 async def _older(store: SnapshotStore, session_id: str, *, is_clean: bool) -> dict[int, Counter[str]]:
-    """The snapshots that hold secrets, and how many of each kind. *is_clean*: the newest is known to hold none."""
+    """Return the snapshots that hold secrets, and how many of each kind. *is_clean*: the newest holds none."""
     if isinstance(store, LogStore):
         copies = await store.take_out(session_id)
         return await anyio.to_thread.run_sync(_held, copies, is_clean)

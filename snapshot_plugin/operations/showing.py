@@ -86,7 +86,7 @@ def about(stored: StoredSnapshot) -> About:
         expected_grade,
         last_restore,
     )
-    from snapshot_plugin.manager.labels import label_of
+    from snapshot_plugin.live.label import label_of
     from snapshot_plugin.model.context_size import estimated_tokens
     from snapshot_plugin.model.repair import repair
 

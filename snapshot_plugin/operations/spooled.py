@@ -1,4 +1,4 @@
-"""A read-only look at a session that is live, or whose process died: its snapshot and what is only in its spool."""
+"""Read a live or abandoned session without changing it: its snapshot plus what is only in its spool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Spooled", "spool_mark", "spooled"]
 
 
 class Spooled(NamedTuple):
-    """A session as its process knows it."""
+    """A session including its spool."""
 
     snapshot: SessionSnapshot
     seq: int
@@ -25,7 +25,7 @@ class Spooled(NamedTuple):
 
 
 def spool_mark(store: SnapshotStore, session_id: str) -> tuple[int, ...]:
-    """Differs whenever the spool does; empty where there is none."""
+    """Return a value that changes whenever the spool does; empty if there is no spool."""
     from snapshot_plugin.live.place import place_of
 
     place = place_of(store) if store.capabilities.live else None
@@ -50,6 +50,6 @@ def spooled(store: SnapshotStore, session_id: str) -> Spooled | None:
     try:
         new = [record for record in place.records(session_id) if record.n > upto_of(head)]
         snapshot = reduced(head, new) if new else None
-    except SnapshotError:  # what cannot be applied is for asnap recover to explain
+    except SnapshotError:  # asnap recover explains what cannot be applied
         return None
     return Spooled(snapshot, seq, len(head.messages) if seq else 0) if snapshot else None

@@ -22,7 +22,7 @@ __all__ = ["Day", "GroupRow", "Statistics", "Storage", "TopicRow", "statistics"]
 
 
 class GroupRow(Part):
-    """What one day, week, agent or project had. `sessions` are those in which anything happened."""
+    """Totals of one day, week, agent or project. `sessions` are those with any activity."""
 
     key: str
     sessions: int
@@ -33,7 +33,7 @@ class GroupRow(Part):
 
 
 class Day(Part):
-    """A day, also one on which nothing happened."""
+    """One day, also without any activity."""
 
     day: str
     tokens: int
@@ -79,7 +79,7 @@ class Statistics(Document):
 async def statistics(
     work: Work, store: SnapshotStore, *, by: Any = "day", since: datetime | None = None, quick: bool = False
 ) -> Statistics:
-    """Where tokens and time went; *quick* opens no conversation, and knows no hours and topics."""
+    """Count tokens, time and topics. *quick* opens no conversation, so it has no hours and topics."""
     metas, facts, unreadable = (await store.list(), {}, ()) if quick else await _indexed(work, store)
     return _statistics(metas, facts, by=by, since=since, unreadable=unreadable, as_of=work.now)
 
@@ -87,7 +87,7 @@ async def statistics(
 async def _indexed(
     work: Work, store: SnapshotStore
 ) -> tuple[Sequence[SnapshotMeta], Mapping[str, Facts], tuple[str, ...]]:
-    """What the store lists, what is known of each session beyond that, and which cannot be read."""
+    """Return the store's list, the indexed facts of each session, and the ids that cannot be read."""
     async with search_index(work, store) as index:
         metas = await index.listed()
         facts, unreadable = await index.facts(metas, functools.partial(work.progress, "indexing"))
@@ -124,7 +124,7 @@ def _statistics(
 def _counted(
     metas: Sequence[SnapshotMeta], facts: Mapping[str, Facts], since: datetime | None
 ) -> Iterator[Counted]:
-    """The sessions in which anything happened since; without facts, all of it when they last changed."""
+    """Return the sessions with activity since then; without facts, all activity counts at the last change."""
     from snapshot_plugin.model.statistics import Counted, slots_of
 
     for meta in metas:

@@ -1,4 +1,4 @@
-"""How values look on a terminal. Pure: the time comes in."""
+"""Format values for a terminal. Pure: the time comes in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _columns(char: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """*text* in at most that many columns, with an ellipsis where something is missing."""
+    """Return *text* in at most that many columns, with an ellipsis if it was cut."""
     if width(text) <= columns:
         return text
     used, kept = 1, []
@@ -35,7 +35,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """*text* filled up with spaces, in front of it where *right*."""
+    """Pad *text* with spaces, on its left if *right* is true."""
     space = " " * max(0, columns - width(text))
     return space + text if right else text + space
 
@@ -55,7 +55,7 @@ def long_ago(moment: datetime, now: datetime) -> str:
 
 
 def span(moment: datetime, now: datetime) -> str:
-    """The time from *moment* to *now*, in one unit: ``0s``, ``4m``, ``3h``, ``2w``."""
+    """Return the time from *moment* to *now* in one unit: ``0s``, ``4m``, ``3h``, ``2w``."""
     number = max(0, int((now - moment).total_seconds()))
     for step, unit in _STEPS:
         if number < step:
@@ -97,7 +97,7 @@ _ABSURD = 10**15
 
 
 def with_store(command: str, place: str | None) -> str:
-    """*command*, about the store at *place*; as it is where none was named."""
+    """Return *command* with ``--store`` *place*; unchanged if no store was named."""
     if not place:
         return command
     import shlex
@@ -106,7 +106,7 @@ def with_store(command: str, place: str | None) -> str:
 
 
 def several(number: int, thing: str) -> str:
-    """How many of something: ``1 turn``, ``2 turns``."""
+    """Return a count with its noun: ``1 turn``, ``2 turns``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -1,4 +1,4 @@
-"""The trash: what was forgotten, until it is purged."""
+"""The trash: forgotten sessions and snapshots, until they are purged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Discarded", "Purged", "discarded", "in_the_trash"]
 
 
 class Discarded(Part):
-    """Something in the trash."""
+    """One entry of the trash."""
 
     session_id: str
     token: str
@@ -28,7 +28,7 @@ class Discarded(Part):
 
 
 class Purged(Document):
-    """What was removed for ever, or would be."""
+    """What was removed permanently, or would be."""
 
     kind: ClassVar[str] = "purge"
     rows: ClassVar[str] = "removed"
@@ -41,7 +41,7 @@ class Purged(Document):
 
 
 async def in_the_trash(work: Work, store: SnapshotStore) -> Purged:
-    """What a purge would remove for ever. Changes nothing."""
+    """Return what a purge would remove permanently. Changes nothing."""
     trash = await store.trash()
     return await discarded(work, store, trash, kept=0, dry_run=True)
 
@@ -49,7 +49,7 @@ async def in_the_trash(work: Work, store: SnapshotStore) -> Purged:
 async def discarded(
     work: Work, store: SnapshotStore, entries: Sequence[Trashed], *, kept: int, dry_run: bool
 ) -> Purged:
-    """What is told of *entries* of the trash."""
+    """Return *entries* of the trash as answers show them."""
     there = {meta.session_id for meta in await store.list()}
     return Purged(
         removed=tuple(_discarded(each, there) for each in entries),

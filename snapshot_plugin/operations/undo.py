@@ -1,4 +1,4 @@
-"""Taking back what was done: the list of operations, and the way back of each."""
+"""Undo operations: list them, and carry out the steps that revert each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.live.exclusive import held_alone
+from snapshot_plugin.live.label import LABELS
 from snapshot_plugin.live.recovery import upto_of, with_upto
-from snapshot_plugin.manager.labels import LABELS, TRIGGER, label
+from snapshot_plugin.manager.labels import TRIGGER, label
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
@@ -35,7 +36,7 @@ __all__ = ["FINAL", "TakenBack", "Undone", "is_purged", "operations", "record_un
 
 
 class Done(Part):
-    """An operation that is written down."""
+    """A logged operation."""
 
     id: str
     short_id: str
@@ -47,7 +48,7 @@ class Done(Part):
 
 
 class UndoProblem(Part):
-    """A part of it that could not be taken back."""
+    """A step that could not be undone."""
 
     session_id: str | None
     code: str
@@ -55,7 +56,7 @@ class UndoProblem(Part):
 
 
 class Undone(Document):
-    """What was taken back; with --list, what could be."""
+    """What was undone; with --list, what can be."""
 
     kind: ClassVar[str] = "undo"
     rows: ClassVar[str] = "operations"
@@ -70,18 +71,18 @@ class Undone(Document):
 
     @property
     def exit_code(self) -> int:
-        """3 if only a part could be taken back."""
+        """3 if only part of it could be undone."""
         return PARTIAL if self.problems else 0
 
 
 async def operations(work: Work, store: SnapshotStore) -> Undone:
-    """What was done to the store by this user, newest first."""
+    """List this user's operations on the store, newest first."""
     known = await work.operations(store).read()
     return Undone(operations=await _listed(store, known), as_of=work.now)
 
 
 async def undo(work: Work, store: SnapshotStore, wanted: str | None = None) -> Undone:
-    """Take back the operation whose id begins with *wanted*, something in the trash, or the newest operation."""
+    """Undo the operation whose id begins with *wanted*, restore a trash entry, or undo the newest operation."""
     log = work.operations(store)
     known = await log.read()
     chosen = await _trashed(store, known, wanted) or _chosen(known, wanted)
@@ -89,7 +90,7 @@ async def undo(work: Work, store: SnapshotStore, wanted: str | None = None) -> U
 
 
 async def _trashed(store: SnapshotStore, known: Sequence[Operation], wanted: str | None) -> Operation | None:
-    """The trash entry with that id, if it is not an operation: the forget may not have been logged."""
+    """Return the trash entry with that id if no operation has it: the forget may not have been logged."""
     if not wanted or any(each.id.startswith(wanted.lower()) for each in known):
         return None
     found = [each for each in await store.trash() if each.token.startswith(wanted.lower())]
@@ -113,7 +114,7 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
         return newest
     found = [each for each in known if each.id.startswith(wanted.lower())]
     if len(found) != 1:
-        problem = "is no operation" if not found else f"could be {len(found)} operations"
+        problem = "is not an operation" if not found else f"could be {len(found)} operations"
         raise _refused(SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list"))
     if found[0].undone:
         again = next((each.id for each in known if each.undoes == found[0].id and not each.undone), None)
@@ -196,7 +197,7 @@ FINAL = frozenset({"secrets"})
 
 
 class TakenBack(Value):
-    """One step: what was done and how to undo it, or why it failed."""
+    """The result of one step: what was done and how to undo that, or why it failed."""
 
     step: JsonObject
     told: str = ""
@@ -211,12 +212,12 @@ class TakenBack(Value):
 
 
 async def take_back(store: SnapshotStore, operation: Operation, *, clock: Clock = utc_now) -> tuple[TakenBack, ...]:
-    """Carry out every step of *operation* that can still be carried out. Never raises for a step."""
+    """Carry out every step of *operation* that still can be. Never raises for a step."""
     return tuple([await _try(_Undo(store, operation, clock), step) for step in operation.steps])
 
 
 async def record_undo(log: OperationLog, operation: Operation, taken: Sequence[TakenBack]) -> Operation:
-    """Write down that *operation* was taken back. What could not be taken back stays there to be tried again."""
+    """Log that *operation* was undone. Steps that failed are logged, so that they can be retried."""
     inverse = [each.inverse for each in reversed(taken) if each.inverse is not None]
     again = "redid" if operation.undoes else "undid"
     left = [each.step for each in taken if not each.is_done]
@@ -334,4 +335,4 @@ class _Undo:
 
 
 def _purged() -> SnapshotNotFound:
-    return SnapshotNotFound("it is not in the trash any more: it was purged, or brought back before", hint="")
+    return SnapshotNotFound("it is not in the trash any more: it was purged, or restored before", hint="")

@@ -1,4 +1,4 @@
-"""What every operation is given besides the store: the settings, the environment, and the time."""
+"""What every operation needs besides the store: settings, environment, and time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _silent(_what: str, _total: int) -> AbstractContextManager[Step]:
 
 @dataclass(frozen=True)
 class Work:
-    """One piece of work on a store, by one user."""
+    """The context of one operation."""
 
     config: SnapshotConfig
     environ: Mapping[str, str]
@@ -37,7 +37,7 @@ class Work:
     progress: Progress = field(default=_silent)
 
     def operations(self, store: SnapshotStore) -> OperationLog:
-        """What was done to *store* by this user, for undo. An operation that changes something records it there."""
+        """Return the operation log of *store*. An operation that changes something records it there."""
         from snapshot_plugin.manager.places import user_state_dir
         from snapshot_plugin.operations.log import OperationLog, log_path
 
@@ -53,7 +53,7 @@ class Work:
         await self.operations(store).record(kind="forget", summary=summary, steps=steps)
 
     def name(self, store: SnapshotStore) -> str:
-        """What tells this store from others: its id where it has one, or else where it is."""
+        """The store's identity: its id if it has one, otherwise its place."""
         return getattr(store, "store_id", "") or self.config.storage_path
 
     @property

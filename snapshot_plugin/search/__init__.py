@@ -1,5 +1,6 @@
-"""Full-text search: an index in the user's cache, derived from the store, which always wins.
+"""Full-text search: an index in the user's cache directory, derived from the store.
 
-`index` is what commands use; `query` turns a user's words into what SQLite understands; `facts` is what statistics
-need of each session; `database` is the file, and what becomes of it when it is damaged or sealed.
+Commands use `index`. `query` turns a user's words into an FTS5 expression, `find` runs it, and `facts` holds
+what statistics need of each session. `database` is the file: a damaged one is deleted and rebuilt, and the
+index of an encrypted store is encrypted.
 """

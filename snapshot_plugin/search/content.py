@@ -1,4 +1,4 @@
-"""What is put into the index: of each session its head, its facts, and the words and text of its messages."""
+"""The content of the index: for each session its newest snapshot's number, its facts, and its text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 
-from snapshot_plugin.codec.document import message_line, parsed
+from snapshot_plugin.codec.document import parsed
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.model.topics import keywords
 from snapshot_plugin.search.database import transaction
@@ -20,13 +20,14 @@ from snapshot_plugin.search.facts import Facts, facts_of, pack, unpack
 from snapshot_plugin.search.passages import about, passages
 from snapshot_plugin.search.query import indexable, marked_words
 from snapshot_plugin.search.rows import CHUNK, Text, packed, rows_of, texts_of
+from snapshot_plugin.store.views import stored_lines
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Entry", "IndexedLines", "all_facts", "all_indexed", "drop", "put", "read_entry", "texts_in"]
+__all__ = ["IndexEntry", "IndexedLines", "all_facts", "all_indexed", "drop", "put", "read_entry", "texts_in"]
 
 _marked = lru_cache(maxsize=4096)(marked_words)
 _BEGIN = """
@@ -45,37 +46,29 @@ class IndexedLines(NamedTuple):
     digest: bytes = b""
 
 
-class Entry(NamedTuple):
-    """A session, read and ready to be put into the index. The first text is about the session itself."""
+class IndexEntry(NamedTuple):
+    """A session as it is written to the index. The first text is about the session itself."""
 
     meta: SnapshotMeta
     texts: Sequence[Text]
-    """But for the messages that the index has already, which stand behind the first text."""
+    """The first text, and the messages that the index does not have yet."""
     kept: IndexedLines
     now: IndexedLines
     history: Sequence[SnapshotMeta] = ()
-    lines: Sequence[bytes] = ()
+    sizes: Sequence[int] = ()
+    """How many bytes the line of each message has."""
 
     @property
     def size(self) -> int:
-        """How many characters are to be written."""
+        """The number of characters to write."""
         return sum(len(text.body) for text in self.texts)
 
 
-async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: IndexedLines | None) -> Entry:
-    """Read a session as the index, which has *before* of it, wants it; raises what the store raises."""
-    session, lines = await _lines(store, meta.session_id)
+async def read_entry(store: SnapshotStore, meta: SnapshotMeta, before: IndexedLines | None) -> IndexEntry:
+    """Read a session, without the messages that the index has (*before*). Raises what the store raises."""
+    _, session, lines = await stored_lines(store, meta.session_id)
     history = await store.history(meta.session_id)
     return await anyio.to_thread.run_sync(_entry, meta, session, lines, history, before or IndexedLines())
-
-
-async def _lines(store: SnapshotStore, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
-    """A session without its messages, and those as lines; a store that has no lines is read as a whole."""
-    if hasattr(store, "lines"):
-        found: tuple[SessionSnapshot, Sequence[bytes]] = await store.lines(session_id)
-        return found
-    snapshot = await store.load(session_id)
-    return snapshot, [message_line(message) for message in snapshot.messages]
 
 
 def _entry(
@@ -84,14 +77,14 @@ def _entry(
     lines: Sequence[bytes],
     history: Sequence[SnapshotMeta],
     before: IndexedLines,
-) -> Entry:
+) -> IndexEntry:
     kept = before if before.digest == _digest(lines[: before.messages]) else IndexedLines()
     try:
         texts = [about(session, history), *passages(parsed(line)["message"] for line in lines[kept.messages :])]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorrupted("a stored message cannot be read", session_id=meta.session_id) from error
     now = IndexedLines(len(lines), _digest(lines))
-    return Entry(meta, [_indexable(text) for text in texts], kept, now, history, lines)
+    return IndexEntry(meta, [_indexable(text) for text in texts], kept, now, history, [*map(len, lines)])
 
 
 def _digest(lines: Sequence[bytes]) -> bytes:
@@ -99,7 +92,7 @@ def _digest(lines: Sequence[bytes]) -> bytes:
 
 
 def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
-    """What is indexed of a snapshot: first what is about the session itself, then each message."""
+    """The texts of a snapshot: the first is about the session itself, then one per message."""
     found = [about(snapshot), *passages(message.raw() for message in snapshot.messages)]
     return [_indexable(text) for text in found]
 
@@ -109,7 +102,7 @@ def _indexable(text: Text) -> Text:
 
 
 def all_indexed(connection: sqlite3.Connection) -> Mapping[str, IndexedLines]:
-    """What the index has of each session."""
+    """The indexed messages of each session."""
     found = connection.execute("SELECT session_id, lines, digest FROM session")
     return {session_id: IndexedLines(lines, digest) for session_id, lines, digest in found}
 
@@ -120,7 +113,7 @@ def _indexed(connection: sqlite3.Connection, session_id: str) -> IndexedLines:
 
 
 def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:
-    """The facts of every session in the index. Topics that are not known yet are worked out, and kept."""
+    """The facts of every session in the index. Missing topics are computed and stored."""
     found = connection.execute("SELECT key, session_id, facts, topics FROM session").fetchall()
     new = {key: json.dumps(_topics(connection, key)) for key, _, _, topics in found if topics is None}
     if new:
@@ -138,11 +131,11 @@ def _topics(connection: sqlite3.Connection, key: int) -> list[str]:
     return keywords(text.body.replace("\u200b", "") for number, text in texts if text.role == "user" or not number)
 
 
-def put(connection: sqlite3.Connection, entry: Entry) -> bool:
-    """Make the index say what the session says now. Only texts that differ are written.
+def put(connection: sqlite3.Connection, entry: IndexEntry) -> bool:
+    """Update a session in the index. Only texts that differ are written.
 
-    False if the index has something else of the session than what the entry was read for: another process was
-    faster. Then nothing was written, and the session has to be read again.
+    Returns False, and writes nothing, if another process updated the session since *entry* was read: read it
+    again.
     """
     session_id = entry.meta.session_id
     if entry.kept.messages and _indexed(connection, session_id) != entry.kept:
@@ -151,7 +144,7 @@ def put(connection: sqlite3.Connection, entry: Entry) -> bool:
     ((key,),) = connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,))
     there = list(texts_of(connection, key))
     texts = [entry.texts[0], *there[1 : entry.kept.messages + 1], *entry.texts[1:]]
-    facts = pack(facts_of(entry.history, entry.lines, [text.at for text in texts[1:]]))
+    facts = pack(facts_of(entry.history, entry.sizes, [text.at for text in texts[1:]]))
     changed = int(entry.meta.changed_at.timestamp())
     connection.execute(_UPDATE, (entry.meta.seq, entry.meta.root, changed, facts, *entry.now, key))
     _replace(connection, key, there, texts)
@@ -159,14 +152,14 @@ def put(connection: sqlite3.Connection, entry: Entry) -> bool:
 
 
 def drop(connection: sqlite3.Connection, session_id: str) -> None:
-    """Take a session out of the index."""
+    """Remove a session from the index."""
     for (key,) in connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,)).fetchall():
         _replace(connection, key, list(texts_of(connection, key)), ())
         connection.execute("DELETE FROM session WHERE key = ?", (key,))
 
 
 def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], texts: Sequence[Text]) -> None:
-    """Make the rows of a session *texts*, where they were *there*."""
+    """Replace the rows of a session: *there* is the old text, *texts* the new one."""
     first, _ = rows_of(key)
     changed = [n for n, (old, new) in enumerate(zip_longest(there, texts)) if old != new]
     forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ?)"

@@ -1,7 +1,7 @@
-"""The index as a file: made, opened, thrown away when it is not what it should be.
+"""The file of the index: created, opened, and deleted if it cannot be used.
 
-For a plain store it is an SQLite file that only its owner can read. For an encrypted one it lives in memory and is
-kept on disk sealed under a key of the store: the words of its sessions are never on a disk in the clear.
+For a plain store it is an SQLite file that only its owner can read. For an encrypted store the index is in
+memory, and its file is encrypted with a key of the store: no plain text of a session is written to disk.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
 _VERSION = 5
-"""Raised when the tables or what is put into them change; an index of another version is made anew."""
+"""Incremented when the tables or their content change. An index of another version is rebuilt."""
 _PATIENCE = 30.0
 _MEMORY = 32 << 20
-"""How many bytes of words are collected before they are written: so that one transaction is one write."""
+"""Bytes of words that FTS5 buffers: a transaction below this size is one write."""
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
-"""How texts are taken apart into words."""
+"""The FTS5 tokenizer."""
 _TABLES = f"""
 CREATE TABLE store (id TEXT NOT NULL);
 CREATE TABLE session (
@@ -44,16 +44,16 @@ CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '', columnsize = 0);
 
 
 def index_path(cache: Path, name: str, *, sealed: bool) -> Path:
-    """Where the index of the store called *name* is kept."""
+    """The file of the index of the store called *name*."""
     file = hashlib.sha256(name.encode()).hexdigest()[:32]
     return cache / f"search-{file}.{'sealed' if sealed else 'db'}"
 
 
 class IndexDatabase:
-    """One index: a connection, and where it is kept. Without a *path* it is forgotten when it is closed.
+    """One index: its connection and its file. Without a *path* it is in memory only.
 
-    A file that is damaged, of another version, or of another store is thrown away without a word: everything
-    in it can be had again.
+    A file that is damaged, of another version, or of another store is deleted silently: all of it can be
+    rebuilt from the store.
     """
 
     def __init__(self, path: Path | None, *, store_id: str, keys: SessionKeys | None = None) -> None:
@@ -62,7 +62,7 @@ class IndexDatabase:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is in a file."""
+        """Whether the index has a file."""
         return self._path is not None
 
     def _opened(self) -> sqlite3.Connection:
@@ -96,13 +96,13 @@ class IndexDatabase:
         with _closed_on_error(connection):
             if _is_empty(connection):
                 with transaction(connection):
-                    if _is_empty(connection):  # of several who come first, one makes it
+                    if _is_empty(connection):  # another process may have created it
                         _create(connection, self._store_id)
             _check_identity(connection, self._store_id)
         return connection
 
-    def throw_away(self) -> None:
-        """Start with an empty index."""
+    def clear(self) -> None:
+        """Delete the index and create an empty one."""
         self.connection.close()
         self._remove()
         self.connection = self._opened()
@@ -113,7 +113,7 @@ class IndexDatabase:
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
     def keep(self) -> None:
-        """Put on disk what is not there by itself."""
+        """Write an encrypted index to its file. A plain one is already there."""
         if self._path is None or self._keys is None:
             return
         from snapshot_plugin.search.sealed import sealed  # noqa: PLC0415 — as above
@@ -122,13 +122,13 @@ class IndexDatabase:
         replace_file(self._path, sealed(self.connection.serialize(), self._keys))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         self.connection.close()
 
 
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is done inside, or nothing; others wait for their turn to write."""
+    """Run the block in one write transaction, which is rolled back if the block raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -142,7 +142,7 @@ def _connect(place: str) -> sqlite3.Connection:
     made = sqlite3.connect(place, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
     with _closed_on_error(made) as connection:
         connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA temp_store = MEMORY")  # on disk, encrypted words would be in the clear
+        connection.execute("PRAGMA temp_store = MEMORY")  # never write plain text of an encrypted store to disk
     return connection
 
 

@@ -1,7 +1,7 @@
-"""Search in the earlier snapshots of a session: what it said before its beginning was summarised, for example.
+"""Search the earlier snapshots of a session, for example for text that a compaction has replaced.
 
-The index is built in memory for each search. The index on disk holds the newest snapshots only: it never keeps what
-a policy has dropped from the store, and need not be compared with every snapshot.
+The index is built in memory for each search. The index on disk covers the newest snapshots only, so it never
+holds text that a policy has removed from the store.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.search.content import Entry, IndexedLines, put, texts_in
+from snapshot_plugin.search.content import IndexedLines, IndexEntry, put, texts_in
 from snapshot_plugin.search.database import IndexDatabase
-from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.find import SearchQuery, SearchResult
 from snapshot_plugin.search.rows import Text
 
 if TYPE_CHECKING:
@@ -28,22 +28,23 @@ __all__ = ["Snapshots", "search_snapshots"]
 
 
 class Snapshots(NamedTuple):
-    """What was found in snapshots of a session. They are called ``session@seq`` in it, the newest ``session``.
+    """The result of a search in several snapshots. Each is named ``session@seq``, the newest ``session``.
 
-    `numbers` are those that were looked into, by these names; `unreadable` names those that could not be.
+    `numbers` maps the names of the searched snapshots to their numbers; `unreadable` lists those that cannot be
+    read.
     """
 
-    found: Found
+    found: SearchResult
     numbers: dict[str, int | None]
     unreadable: tuple[str, ...]
 
 
 async def search_snapshots(
-    store: SnapshotStore, session_id: str, question: Question, *, at: int | None = None
+    store: SnapshotStore, session_id: str, question: SearchQuery, *, at: int | None = None
 ) -> Snapshots:
-    """Put a question to the snapshot numbered *at*, or to the newest one and all that said more than the next one.
+    """Search the snapshot numbered *at*; or the newest one, and those that have more messages than the next.
 
-    What a later snapshot says as well is found there only.
+    Text that is also in a later snapshot is found there only.
 
     Raises:
         SnapshotNotFound, SnapshotCorrupted: there is no such snapshot, or it cannot be read.
@@ -62,7 +63,7 @@ async def search_snapshots(
 
 
 def _before_shrinking(history: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
-    """Of snapshots, newest first, those that had more messages than the next one."""
+    """The snapshots, of those given newest first, that have more messages than the next one."""
     return [before for after, before in pairwise(history) if before.messages > after.messages]
 
 
@@ -70,12 +71,15 @@ def _name(meta: SnapshotMeta) -> str:
     return f"{meta.session_id}@{meta.seq}"
 
 
-def _asked(states: Mapping[str, StoredSnapshot], question: Question) -> Found:
+def _asked(states: Mapping[str, StoredSnapshot], question: SearchQuery) -> SearchResult:
     said: set[tuple[str, str]] = set()
     with contextlib.closing(IndexDatabase(None, store_id="")) as database:
         for name, state in states.items():
             texts = texts_in(state.snapshot)
             new = [Text("", "", "", None) if (text.role, text.body) in said else text for text in texts]
-            put(database.connection, Entry(state.meta.evolve(session_id=name), new, IndexedLines(), IndexedLines()))
+            put(
+                database.connection,
+                IndexEntry(state.meta.evolve(session_id=name), new, IndexedLines(), IndexedLines()),
+            )
             said.update((text.role, text.body) for text in texts)
         return question(database.connection)

@@ -1,4 +1,4 @@
-"""Questions to the index: which messages hold these words."""
+"""Queries on the index: which messages contain these words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from snapshot_plugin.search.database import WORDS
 from snapshot_plugin.search.rows import ROOM, Texts, rows_of
 
-__all__ = ["END", "START", "Found", "Hit", "Question"]
+__all__ = ["END", "START", "Hit", "SearchQuery", "SearchResult"]
 
 START, END = "\ue000", "\ue001"
-"""Stand around each match in a snippet. No text in the index holds them (see `query.indexable`)."""
+"""Mark the beginning and end of each match in a snippet. No indexed text contains them (see `query.indexable`)."""
 
 _MATCH = "message MATCH :words AND message.rowid BETWEEN :low AND :high"
 _ANY_TIME = f"message WHERE {_MATCH}"
@@ -27,12 +27,12 @@ _ANY_SESSION = (0, 1 << 62)
 _CHOSEN = f" AND message.rowid >> {ROOM} IN (SELECT value FROM json_each(:keys))"  # noqa: S608 — constants
 _SNIPPET = f"SELECT snippet(shown, 0, '{START}', '{END}', '…', 24) FROM shown WHERE shown MATCH ?"  # noqa: S608 — as above
 _PIECE, _OVERLAP, _PIECES, _BEGINNING = 32_768, 1_024, 64, 160
-"""Of a long text: how many characters are looked at together, how many of them again with the next ones, how often,
-and how many are shown where no piece has all that is looked for."""
+"""A long text is searched in pieces: the size of a piece, its overlap with the next, the most pieces, and how
+many characters are shown if no single piece matches."""
 
 
 class Hit(NamedTuple):
-    """A message that was found. Number 0 is the session itself: its title, task, plan or tags."""
+    """A message that matches. Number 0 is the session itself: its title, task, plan or tags."""
 
     session_id: str
     number: int
@@ -41,8 +41,8 @@ class Hit(NamedTuple):
     snippet: str
 
 
-class Found(NamedTuple):
-    """Hits, how many each session that is among them has, and how many hits and sessions with hits there are."""
+class SearchResult(NamedTuple):
+    """The hits to show, how many hits each of their sessions has, and the totals of hits and sessions."""
 
     hits: tuple[Hit, ...]
     counts: dict[str, int]
@@ -51,12 +51,12 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """What to look for, and where.
+class SearchQuery:
+    """What to search for, and where.
 
-    `expression` and `narrowing` come from `query`. Only sessions named in `sessions` are looked into, one after the
-    other; of each, `each` hits are shown, `limit` of all. `since` and `until` are times: messages that have none
-    count as said when their session last changed.
+    `expression` and `narrowing` come from `query`. Only `sessions` are searched, in this order; at most `each`
+    hits of a session are shown, and at most `limit` in all. `since` and `until` limit the time of a message; a
+    message without a time has that of its session's last change.
     """
 
     expression: str
@@ -67,9 +67,9 @@ class Question:
     since: datetime | None = None
     until: datetime | None = None
 
-    def __call__(self, connection: sqlite3.Connection) -> Found:
-        """Put the question."""
-        asked = _SearchTerms(self, connection)
+    def __call__(self, connection: sqlite3.Connection) -> SearchResult:
+        """Run the query."""
+        asked = _RunningQuery(self, connection)
         keys = dict(connection.execute("SELECT session_id, key FROM session"))
         wanted = {name: keys[name] for name in self.sessions if name in keys}
         everything = len(wanted) == len(keys)
@@ -80,17 +80,17 @@ class Question:
             if len(hits) < self.limit and key in having:
                 counts[name] = asked.count(key)
                 hits += asked.hits(name, key, min(self.each, self.limit - len(hits)))
-        return Found(tuple(hits), counts, total, len(having))
+        return SearchResult(tuple(hits), counts, total, len(having))
 
 
-class _SearchTerms:
-    """A question while it is put."""
+class _RunningQuery:
+    """A query being run on one connection."""
 
-    def __init__(self, question: Question, connection: sqlite3.Connection) -> None:
+    def __init__(self, question: SearchQuery, connection: sqlite3.Connection) -> None:
         first, last = question.since, question.until
         self._connection, self._texts = connection, Texts(connection)
         self._expression = question.expression
-        self._source = _ANY_TIME if first is last is None else _IN_TIME  # looking at times takes time
+        self._source = _ANY_TIME if first is last is None else _IN_TIME  # the join is slower
         self._values: dict[str, Any] = {
             "words": f"({question.expression}){question.narrowing}",
             "first": first.timestamp() if first else float("-inf"),
@@ -99,7 +99,7 @@ class _SearchTerms:
         connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5({WORDS})")
 
     def totals(self, keys: Sequence[int] | None) -> tuple[int, frozenset[int]]:
-        """How many hits there are, in the sessions with these keys or in all, and which sessions have any."""
+        """The number of hits in the sessions with these keys (None: in all), and the keys of those with hits."""
         rows = rows_of(keys[0]) if keys and len(keys) == 1 else _ANY_SESSION
         chosen = "" if keys is None else _CHOSEN
         found = self._select(f"DISTINCT message.rowid >> {ROOM}", rows, chosen, keys=json.dumps(keys))
@@ -107,7 +107,7 @@ class _SearchTerms:
         return total, frozenset(key for (key,) in found)
 
     def count(self, key: int) -> int:
-        """How many hits a session has."""
+        """The number of hits of a session."""
         ((count,),) = self._select("count(*)", rows_of(key))
         return int(count)
 
@@ -125,9 +125,9 @@ class _SearchTerms:
         return self._connection.execute(select, values).fetchall()
 
     def _snippet(self, body: str) -> str:
-        """The part of a text that matches best; of a long one, of its first piece that matches by itself.
+        """The best matching part of a text; of a long text, the best part of the first piece that matches.
 
-        FTS5 takes the square of the number of matches: a log in which each line has the word would take hours.
+        FTS5 needs time quadratic in the number of matches, so a long log would take hours as a whole.
         """
         for start in range(0, min(len(body), _PIECE * _PIECES) or 1, _PIECE):
             if found := self._snippet_of(body[start : start + _PIECE + _OVERLAP]):
@@ -135,7 +135,7 @@ class _SearchTerms:
         return body[:_BEGINNING].replace("\u200b", "") + "…" if len(body) > _PIECE else ""
 
     def _snippet_of(self, piece: str) -> str:
-        """A table with this text alone finds it, as the large one would."""
+        """The snippet of one piece, computed in a table that holds nothing else."""
         self._connection.execute("DELETE FROM shown")
         self._connection.execute("INSERT INTO shown VALUES (?)", (piece,))
         found = self._connection.execute(_SNIPPET, (self._expression,)).fetchone()

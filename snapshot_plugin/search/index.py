@@ -14,13 +14,13 @@ from snapshot_plugin.errors import SessionLocked, SnapshotError, StoreUnavailabl
 from snapshot_plugin.search.database import IndexDatabase, index_path, transaction
 from snapshot_plugin.search.listing import recalled, remember
 from snapshot_plugin.search.rows import heads
-from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.files import locked
 from snapshot_plugin.store.look import look
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.search.content import Entry, IndexedLines
+    from snapshot_plugin.search.content import IndexedLines, IndexEntry
     from snapshot_plugin.search.facts import Facts
     from snapshot_plugin.store.base import SnapshotStore
 
@@ -29,11 +29,11 @@ __all__ = ["Progress", "SearchIndex", "opened_index"]
 T = TypeVar("T")
 Step = Callable[[str], None]
 Progress = Callable[[int], AbstractContextManager[Step]]
-"""Given how many sessions have to be read; yields what is called before each of them."""
+"""Called with the number of sessions to read; yields a function that is called before each of them."""
 
 _AT_ONCE = 8
-_BATCH = 8 << 20
-"""How many characters are collected before they are written: few large writes make a better index."""
+_BATCH = 32 << 20
+"""Characters that are collected before they are written: a few large writes leave fewer FTS5 segments."""
 
 
 @asynccontextmanager
@@ -44,7 +44,7 @@ async def opened_index(
     index = await anyio.to_thread.run_sync(SearchIndex, store, cache, name)
     try:
         if rebuild:
-            await anyio.to_thread.run_sync(index.throw_away)
+            await anyio.to_thread.run_sync(index.clear)
         yield index
     finally:
         with anyio.CancelScope(shield=True):
@@ -52,13 +52,12 @@ async def opened_index(
 
 
 class SearchIndex:
-    """What the sessions of a store say, ready to be searched.
+    """The full-text index of a store.
 
-    The store is always right: each question first compares the index with the store's heads, and reads again
-    what changed. What was read before an interruption is not read again.
-
-    A place that cannot be used (a full or read-only disk, another process that never lets go) costs time, not
-    answers: the index is then made in memory.
+    Each query first compares the index with the newest snapshots of the store and reads the sessions that
+    changed. An interrupted update continues where it stopped. If the file cannot be used (a full or read-only
+    disk, a lock that is never released), the index is built in memory: the query is slower, and its result is
+    the same.
     """
 
     def __init__(self, store: SnapshotStore, cache: Path, name: str) -> None:
@@ -73,35 +72,35 @@ class SearchIndex:
     def _in_memory(self) -> IndexDatabase:
         return IndexDatabase(None, store_id=self._name)
 
-    def throw_away(self) -> None:
-        """Forget everything; the next question reads all sessions again."""
-        self._database.throw_away()
+    def clear(self) -> None:
+        """Delete the index; the next query reads all sessions again."""
+        self._database.clear()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the index."""
         self._database.close()
 
     @property
     def is_kept(self) -> bool:
-        """Whether what is indexed now is there for the next process."""
+        """Whether the index is stored for the next process."""
         return self._database.is_kept
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether nobody else holds this; it is held to the end of the ``with`` block."""
+        """Lock the index for the ``with`` block; yields False if another process has locked it."""
         try:
             lock = locked(f"{self.path}-indexing", session_id="", timeout=0)
         except SessionLocked:
             yield False
             return
-        except OSError:  # a place that cannot be used: nobody works there
+        except OSError:  # the directory cannot be used, so no other process uses it
             yield True
             return
         with lock:
             yield True
 
     async def listed(self) -> Sequence[SnapshotMeta]:
-        """What the store lists. For a store on disk, remembered as long as none of its files changed."""
+        """All sessions of the store. For a store on disk the list is cached until one of its files changes."""
         mark = await anyio.to_thread.run_sync(self._mark)
         known = await anyio.to_thread.run_sync(self._recalled, mark) if mark else None
         if known is not None:
@@ -121,7 +120,7 @@ class SearchIndex:
 
     def _remember(self, mark: str, metas: Sequence[SnapshotMeta]) -> None:
         connection = self._database.connection
-        with suppress(sqlite3.DatabaseError), transaction(connection):  # next time, then
+        with suppress(sqlite3.DatabaseError), transaction(connection):  # it is only a cache
             remember(connection, mark, metas)
 
     async def ask(
@@ -132,19 +131,19 @@ class SearchIndex:
         only: Collection[str] | None = None,
         progress: Progress = lambda _total: nullcontext(lambda _step: None),
     ) -> tuple[T, tuple[str, ...]]:
-        """Bring the index up to date with *metas*, all that the store lists, and put a question to it.
+        """Update the index to *metas*, the full list of the store, and run a query on it.
 
-        With *only*, the question is about these sessions, and no others are read for it. Returns the answer, and
-        the sessions that cannot be read.
+        With *only*, just these sessions are updated. Returns the result, and the ids of the sessions that
+        cannot be read.
         """
         wanted = metas if only is None else [meta for meta in metas if meta.session_id in only]
         names = frozenset(meta.session_id for meta in metas)
-        for remedy in (self.throw_away, self._give_up_the_file):
+        for remedy in (self.clear, self._fall_back_to_memory):
             try:
                 return await self._asked(question, wanted, names, progress)
             except (sqlite3.DatabaseError, OSError) as error:
                 waited = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                await anyio.to_thread.run_sync(self._give_up_the_file if waited else remedy)
+                await anyio.to_thread.run_sync(self._fall_back_to_memory if waited else remedy)
         try:
             return await self._asked(question, wanted, names, progress)
         except sqlite3.DatabaseError as error:
@@ -153,14 +152,14 @@ class SearchIndex:
     async def facts(
         self, metas: Sequence[SnapshotMeta], progress: Progress
     ) -> tuple[Mapping[str, Facts], tuple[str, ...]]:
-        """What statistics need of all sessions, and those that cannot be read."""
+        """The facts of all sessions, and the ids of the sessions that cannot be read."""
         from snapshot_plugin.search.content import all_facts  # noqa: PLC0415 — searches do without
 
         answer = await self.ask(all_facts, metas, progress=progress)
         await anyio.to_thread.run_sync(self._database.keep)
         return answer
 
-    def _give_up_the_file(self) -> None:
+    def _fall_back_to_memory(self) -> None:
         self._database.close()
         self._database = self._in_memory()
 
@@ -174,7 +173,7 @@ class SearchIndex:
         unreadable = await self._refresh(wanted, names, progress)
         return await anyio.to_thread.run_sync(lambda: question(self._database.connection)), unreadable
 
-    # Bringing it up to date --------------------------------------------------------------------------------
+    # Updating --------------------------------------------------------------------------------
 
     async def _refresh(
         self, wanted: Sequence[SnapshotMeta], names: frozenset[str], progress: Progress
@@ -197,7 +196,7 @@ class SearchIndex:
     async def _read_all(self, stale: Sequence[SnapshotMeta], step: Step, unreadable: list[str]) -> None:
         from snapshot_plugin.search.content import all_indexed  # noqa: PLC0415 — mostly nothing is stale
 
-        batch: list[Entry] = []
+        batch: list[IndexEntry] = []
         again: list[SnapshotMeta] = []
         size = 0
         before = await anyio.to_thread.run_sync(all_indexed, self._database.connection)
@@ -218,11 +217,11 @@ class SearchIndex:
 
     async def _read(
         self, some: Sequence[SnapshotMeta], before: Mapping[str, IndexedLines], unreadable: list[str]
-    ) -> list[Entry]:
-        """Read sessions at the same time: over a network, each answer takes its while to come."""
+    ) -> list[IndexEntry]:
+        """Read several sessions concurrently, because each read over a network has to wait."""
         from snapshot_plugin.search.content import read_entry  # noqa: PLC0415 — as above
 
-        found: list[Entry] = []
+        found: list[IndexEntry] = []
 
         async def read(meta: SnapshotMeta) -> None:
             try:
@@ -238,8 +237,8 @@ class SearchIndex:
                     tasks.start_soon(read, meta)
         return found
 
-    def _write(self, batch: Sequence[Entry]) -> list[SnapshotMeta]:
-        """Put sessions into the index. Returns those that another process changed there meanwhile."""
+    def _write(self, batch: Sequence[IndexEntry]) -> list[SnapshotMeta]:
+        """Write sessions to the index. Returns those that another process updated meanwhile."""
         from snapshot_plugin.search.content import put  # noqa: PLC0415 — as above
 
         connection = self._database.connection

@@ -1,4 +1,4 @@
-"""The store's list, remembered: while the mark of the store (`store.look`) is the same, it is not read again."""
+"""A cache of the store's list, valid while the mark of the store (`store.look`) is the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["recalled", "remember"]
 
 
 def recalled(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
-    """The list as it was when the files were as *mark* says; None if that is not known."""
+    """The cached list for *mark*; None if there is none."""
     data = _remembered(connection, mark)
     try:
         return None if data is None else [SnapshotMeta.told(meta) for meta in json.loads(data)]
@@ -29,7 +29,7 @@ def _remembered(connection: sqlite3.Connection, mark: str) -> bytes | None:
 
 
 def remember(connection: sqlite3.Connection, mark: str, metas: Sequence[SnapshotMeta]) -> None:
-    """Keep the list for the next time. *mark* was taken before the list was made, so it is never newer than it."""
+    """Cache the list under *mark*, which was taken before the list was read and is therefore never newer."""
     from pydantic_core import to_jsonable_python  # noqa: PLC0415 — mostly the list is known
 
     listed = json.dumps([to_jsonable_python(meta) for meta in metas]).encode()

@@ -1,11 +1,11 @@
-"""The text that a search covers: words of a message or a session, without secrets, pictures and sounds.
+"""The text that a search covers: the words of a message or a session, without secrets, images and audio.
 
-Messages are read as stored JSON. Building the model of each would take as long as everything else together.
+Messages are read as stored JSON: building `Message` objects would take as long as everything else together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,15 +21,16 @@ _NO_WORDS = frozenset(
     {"blob", "data", "encrypted_content", "id", "kind", "mimeType", "signature", "status", "thoughtSignature"}
     | {"thought_signature", "toolCallId", "type", "_meta", "annotations"}
 )
-"""Fields that hold no words of anybody: bytes as text, and names that only programs read."""
+"""Fields that are not searched: encoded bytes, and names that only programs read."""
 
 _TEXT_BLOCK = frozenset({"type", "text"})
 
 
 def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:
-    """What can be found of the session itself: its title, task, plan and tags, with every secret taken out.
+    """The text of the session itself: its title, task, plan and tags, with secrets removed.
 
-    A tag is found as ``tag:NAME`` too; that of a snapshot in the *history* is followed by the snapshot's reference.
+    A tag is also found as ``tag:NAME``; the tag of a snapshot in *history* is followed by the snapshot's
+    reference.
     """
     tagged = [f"tag:{tag} {meta.session_id}@{meta.seq}" for meta in history for tag in meta.snapshot_tags]
     tags = [*(f"tag:{redact_text(tag)[0]}" for tag in snapshot.tags), *tagged]
@@ -38,7 +39,7 @@ def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Te
 
 
 def passages(messages: Iterable[Mapping[str, Any]]) -> list[Text]:
-    """What can be found of *messages*, given as stored, with every secret taken out."""
+    """The text of each of *messages*, given as stored JSON, with secrets removed."""
     return [_passage(message) for message in messages]
 
 
@@ -52,33 +53,39 @@ def _passage(message: Mapping[str, Any]) -> Text:
 
 def _text_of(message: Mapping[str, Any], names: set[str]) -> Text:
     content = message.get("content", ())
-    calls = [block for block in content if block.get("type") == "tool_call"]
-    called = (name for call in calls for name in (call.get("title"), call.get("kind")))
-    used = dict.fromkeys(name for name in called if name and isinstance(name, str))
+    used: dict[str, None] = {}
+    for block in content:
+        if block.get("type") == "tool_call":
+            used |= {name: None for name in map(block.get, ("title", "kind")) if isinstance(name, str) and name}
     moment = message.get("timestamp")
     at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    said = "\n".join(filter(None, _strings(content, names)))
+    said = "\n".join(_strings(content, names))
     return Text(said, "\n".join(used), message["role"], int(at.timestamp()) if at else None)
 
 
 def _strings(content: Sequence[Any], names: set[str]) -> Iterable[str]:
-    """Every different text inside JSON values, in order; what their parts are called is added to *names*.
+    """Every distinct string inside JSON values, in order; the names of the fields are added to *names*.
 
-    Tool output is often present twice, as content and raw; it is indexed once. A stack, not recursion: tools may
-    nest as deep as they like.
+    Tool output is often present twice, as content and raw; it is indexed once. Values may be nested to any
+    depth, so this uses a stack instead of recursion.
     """
     said: dict[str, None] = {}
-    waiting = [*reversed(content)]
+    waiting: list[Iterator[Any]] = [iter(content)]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            said[each] = None
-        elif isinstance(each, dict):
-            if each.keys() == _TEXT_BLOCK and isinstance(each["text"], str):  # as most are
-                said[each["text"]] = None
-                continue
-            names.update(each)
-            waiting += [item for name, item in reversed(each.items()) if item and name not in _NO_WORDS]
-        elif isinstance(each, (list, tuple)):
-            waiting += reversed(each)
+        for each in waiting[-1]:
+            if isinstance(each, str):
+                said[each] = None
+            elif isinstance(each, dict):
+                if each.keys() == _TEXT_BLOCK and isinstance(each["text"], str):  # as most are
+                    said[each["text"]] = None
+                    continue
+                names.update(each)
+                waiting.append(iter([item for name, item in each.items() if item and name not in _NO_WORDS]))
+                break
+            elif isinstance(each, (list, tuple)):
+                waiting.append(iter(each))
+                break
+        else:
+            waiting.pop()
+    said.pop("", None)
     return said

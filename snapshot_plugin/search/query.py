@@ -1,4 +1,4 @@
-"""What a user typed, as an FTS5 expression that is always valid. Pure."""
+"""Turn what a user typed into a valid FTS5 expression. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["expression", "indexable", "marked_words", "narrowing"]
 _PARTS = re.compile(r'"(?P<phrase>[^"]*)"?|(?P<word>[^\s"]+)')
 _APART = "\u200b"
 _TOOL, _ROLE = "\ue002", "\ue003"
-"""Letters that nobody can type begin the words that say which tools a message used, and whose it is."""
+"""Private-use characters: the prefixes of the index words for a message's tools and its role."""
 _UNSTORABLE = re.compile("[\x00\ue000-\ue003\u200b\ud800-\udfff]")
 _OPERATORS = ("AND", "OR", "NOT")
 _HELP = 'search for words, "a phrase" or begin*; cats OR dogs; cats NOT dogs'
 
 
 def indexable(text: str) -> str:
-    """*text* as it is put into the index.
+    """*text* as it is indexed.
 
-    Scripts that are written without spaces would be one long word each; an invisible mark separates their
-    characters. Characters the index uses itself, and those no database can hold, become spaces.
+    In scripts without spaces an invisible character separates the characters, so that each is a word.
+    Characters that the index reserves, or that SQLite cannot store, become spaces.
     """
     if text.isascii():
         return text.replace("\0", " ") if "\0" in text else text
@@ -32,13 +32,13 @@ def indexable(text: str) -> str:
 
 
 def _spaceless() -> re.Pattern[str]:
-    return re.compile(  # compiled when such a text comes, once: it takes longer than a search
+    return re.compile(  # compiled on first use: compiling takes longer than a search
         "([\u0e00-\u0e7f\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
     )
 
 
 def marked_words(tools: str, role: str) -> str:
-    """What `narrowing` finds a message by: words for its tools and its role, which no other text has."""
+    """The reserved words for a message's tools and role, which `narrowing` searches for."""
     return f"{_marked(_TOOL, tools)} {_marked(_ROLE, role)}"
 
 
@@ -47,10 +47,10 @@ def _marked(mark: str, text: str) -> str:
 
 
 def narrowing(*, tool: str | None = None, role: str | None = None) -> str:
-    """What an expression is followed by, so that only messages of this role, in which this tool was used, fit.
+    """The suffix of an expression that limits it to messages of a role, or with calls of a tool.
 
     Raises:
-        InvalidInput: there is no word in it.
+        InvalidInput: *role* or *tool* contains no word.
     """
     asked = ((mark, text) for mark, text in ((_TOOL, tool), (_ROLE, role)) if text is not None)
     return "".join(f" AND {_phrase(text, mark) or _refuse(text)}" for mark, text in asked)
@@ -59,16 +59,16 @@ def narrowing(*, tool: str | None = None, role: str | None = None) -> str:
 def expression(query: str) -> str:
     """The FTS5 expression for *query*.
 
-    Words, all of which must be there; ``"a phrase"``; ``begin*``. ``OR`` stands between alternatives, each a
-    search of its own: ``cats walrus OR dogs`` finds what has cats and walrus, and what has dogs. A word behind
-    ``NOT`` must not be there. ``AND`` says what holds anyway. All three only count in capitals, outside of quotes.
+    All words must match. ``"a phrase"`` and ``begin*`` are supported. ``OR`` separates alternatives: ``cats
+    walrus OR dogs`` matches messages with both cats and walrus, and messages with dogs. A word after ``NOT``
+    must not occur. ``AND`` is the default and may be written. Operators count only in capitals and outside
+    quotes.
 
-    Whatever else FTS5 would take for an operator is a word like any other; so is ``-rf``, which people search for.
-    What stands around words (``foo()``, ``--flag``) is passed over; a word of several parts (``a.b``,
-    ``snake_case``) is a phrase.
+    Every other FTS5 operator is searched as a word, and so is ``-rf``. Punctuation around words (``foo()``,
+    ``--flag``) is ignored; a word with inner punctuation (``a.b``, ``snake_case``) is a phrase.
 
     Raises:
-        InvalidInput: there is no word in it, or none beside an operator.
+        InvalidInput: the query has no word, or an operator has no word beside it.
     """
     words = list(_words(query))
     if not words:
@@ -81,7 +81,7 @@ def expression(query: str) -> str:
 
 
 class _Word(NamedTuple):
-    """A part of a query that counts: an operator, or an FTS5 string."""
+    """A token of a query: an operator, or an FTS5 string."""
 
     operator: str
     phrase: str
@@ -118,12 +118,12 @@ def _alternative(words: Sequence[_Word]) -> str:
 def _refuse_operator(operator: str) -> NoReturn:
     raise InvalidInput(
         f"a word is missing beside {operator}",
-        hint=f"to search for the word itself, write it small: {operator.lower()}",
+        hint=f"to search for the word itself, write it in lower case: {operator.lower()}",
     )
 
 
 def _refuse_groups(query: str) -> None:
-    """Whoever means a group must not get the answer to another question."""
+    """Refuse parentheses that group words, because groups are not supported."""
     for part in _PARTS.finditer(query):
         word = part["word"] or ""
         if word.count("(") != word.count(")"):
@@ -134,7 +134,7 @@ def _refuse_groups(query: str) -> None:
 
 
 def _phrase(text: str, mark: str = "") -> str:
-    """*text* as an FTS5 string, each word of it with the *mark*; nothing where it holds no word."""
+    """*text* as an FTS5 string, each word prefixed with *mark*; empty if it contains no word."""
     if not any(_is_token(char) for char in text):
         return ""
     star = "*" if text.endswith("*") and _is_token(text[-2:-1]) else ""
@@ -148,5 +148,5 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _is_token(char: str) -> bool:
-    """Whether FTS5's tokenizer sees a letter or digit there."""
+    """Whether FTS5's tokenizer takes the character as part of a word."""
     return bool(char) and unicodedata.category(char)[0] in "LN" and not _UNSTORABLE.match(char)

@@ -1,7 +1,7 @@
-"""Asking the index as it is: the way most searches go, without opening the store.
+"""Search an index that is up to date, without opening the store. Most searches take this path.
 
-That takes a plain store on this disk, none of whose sessions changed since they were indexed. In every other case
-the store is opened, as ever: it is right, and it says what is wrong with it.
+It requires a plain store on a local disk in which no session changed since it was indexed. In every other case
+the caller opens the store.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.search.database import IndexDatabase, index_path
-from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.find import SearchQuery, SearchResult
 from snapshot_plugin.search.listing import recalled
 from snapshot_plugin.search.rows import heads
 from snapshot_plugin.store.look import look
@@ -22,15 +22,15 @@ from snapshot_plugin.store.look import look
 __all__ = ["answered"]
 
 T = TypeVar("T")
-Choose = Callable[[Sequence[SnapshotMeta]], tuple[Question, T]]
-"""Given all that the store lists; what to ask, and what else the caller wants to remember of it."""
+Choose = Callable[[Sequence[SnapshotMeta]], tuple[SearchQuery, T]]
+"""Called with the full list of the store; returns the query, and a value that is passed back to the caller."""
 
 
-def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | None:
-    """The answer to the question that is chosen when the sessions of the store in the directory *root* are known.
+def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[SearchResult, T] | None:
+    """The result of the query that *choose* returns for the sessions of the store in the directory *root*.
 
-    None if there is anything to do first: sessions that are asked about changed or cannot be read, or a process
-    died and what it left is not a snapshot yet.
+    None if the store has to be opened first: a session to search changed or cannot be read, or a dead process
+    left records that are not in a snapshot yet.
     """
     seen = look(root)
     path = index_path(cache, seen.store_id, sealed=False) if seen else None
@@ -50,7 +50,7 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[Found, T] | Non
 
 
 def _is_anybody_dead(root: str, leased: Sequence[str]) -> bool:
-    """Whether an owner of these sessions died without a clean stop."""
+    """Whether the owner of one of these sessions died without a clean stop."""
     if not leased:
         return False
     from snapshot_plugin.live.owners import ownerships  # noqa: PLC0415 — while nobody runs a session, not needed

@@ -1,7 +1,7 @@
 """The rows of the index: which belong to which session, and the text of each.
 
-The table of words keeps no text of its own, which would take most of the room; the text is kept in chunks of a few
-messages, compressed, to be shown, and to tell the words what to forget.
+The FTS5 table stores no text. The text is stored in compressed chunks of a few messages: it is needed for
+snippets, and to delete rows from the FTS5 table.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import NamedTuple
 __all__ = ["CHUNK", "ROOM", "Text", "Texts", "heads", "packed", "rows_of", "texts_of"]
 
 ROOM = 24
-"""A row's number is the session's key, then this many bits for the message."""
+"""A row number is the session's key, followed by this many bits for the message."""
 CHUNK = 32
-"""How many texts are compressed together."""
+"""Texts per compressed chunk."""
 
 
 class Text(NamedTuple):
-    """What is indexed of one message; `at` is in seconds since 1970."""
+    """The indexed text of one message; `at` is in seconds since 1970."""
 
     body: str
     tools: str
@@ -30,18 +30,18 @@ class Text(NamedTuple):
 
 
 def heads(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
-    """Which snapshot of each session is indexed."""
+    """The indexed snapshot of each session: its number and root."""
     found = connection.execute("SELECT session_id, seq, root FROM session")
     return {session_id: (seq, root) for session_id, seq, root in found}
 
 
 def rows_of(key: int) -> tuple[int, int]:
-    """The first and the last number that rows of a session can have."""
+    """The first and the last possible row number of a session."""
     return key << ROOM, ((key + 1) << ROOM) - 1
 
 
 class Texts:
-    """The text of each row. Those that stand together are unpacked together."""
+    """The text of each row, by row number. Neighbouring rows are decompressed together."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ def texts_of(connection: sqlite3.Connection, key: int) -> Iterator[Text]:
 
 
 def packed(texts: Sequence[Text]) -> bytes:
-    """Texts as one chunk."""
+    """Compress texts into one chunk."""
     from pydantic_core import to_json  # noqa: PLC0415 — only to write
 
     from snapshot_plugin.codec.compress import quick_zlib  # noqa: PLC0415 — as above

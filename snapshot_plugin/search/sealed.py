@@ -1,4 +1,4 @@
-"""The index of an encrypted store as it is kept on disk: sealed under a key of the store."""
+"""The file of the index of an encrypted store, encrypted with a key of the store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PLACE = b"asnap search index 1"
 
 
 def sealed(data: bytes, keys: SessionKeys, random: Callable[[int], bytes] = os.urandom) -> bytes:
-    """*data* under the newest of *keys*, with the name of that key."""
+    """Encrypt *data* with the newest of *keys*; the id of that key comes first."""
     nonce, kid = random(NONCE_BYTES), keys.primary.encode()
     return bytes([len(kid)]) + kid + nonce + keys.seal(nonce, data, _PLACE)
 
 
 def unsealed(data: bytes, keys: SessionKeys) -> bytes:
-    """What `sealed` was given. Raises `SnapshotError` or ValueError if it is anything else."""
+    """Decrypt what `sealed` returned. Raises `SnapshotError` or ValueError for anything else."""
     start = 1 + data[0] if data else 1
     body = start + NONCE_BYTES
     return keys.open(data[1:start].decode(), data[start:body], data[body:], _PLACE)

@@ -2,17 +2,17 @@
 
 ====================  =======================================================================================
 `base`                `SnapshotStore`: every promise, in its docstring
-`engine`, `sync`      `LogStore`: the contract over any log, for event loops and for threads
+`engine`, `sync`      `LogStore`: the contract over any log, for event loops and for threads; `Turns`
 `core`                save, load, list, forget, delete as synchronous functions; `views`: reading parts
 `log`                 `FrameLog`: the port to whatever holds the frames
 `writer`              what is remembered of a session, so that a save costs only what changed
 `reader`, `replay`    finding one snapshot; walking through all of them
 `check`, `salvage`    verifying, repairing and rebuilding; `rewrite`: packing and re-encrypting
-`filesystem`          `FilesystemStore`; `segments`, `files`, `lock`, `trash`: its files
+`filesystem`          `FilesystemStore`; `segments`, `files`, `trash`: its files and locks
 `s3`                  buckets; `objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies of sessions
 `memory`, `postgres`  `MemoryStore`; `PostgresStore`
 `keyed`, `keychain`   encrypted stores, and the secrets that open them
-`hop`, `turns`        worker threads; one call at a time for each session
+`hop`                 the way to a worker thread and back
 ====================  =======================================================================================
 
 Promises: durable on return; a stale save is refused; reading takes no lock and changes nothing; damage is reported,
@@ -120,5 +120,7 @@ def _opened(url: str, opener: Callable[..., SnapshotStore], options: dict[str, A
     names = {each.name for each in parameters}
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
     if options["key"] is not None and "key" not in names and not takes_all:
-        raise InvalidInput(f"the store {url} cannot be encrypted, and a key was given", hint="leave the key out")
+        raise InvalidInput(
+            f"the store {url} cannot be encrypted, and a key was given", hint="open it without a key"
+        )
     return opener(url, **{name: value for name, value in options.items() if takes_all or name in names})

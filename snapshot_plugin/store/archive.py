@@ -103,7 +103,7 @@ class Archive:
 
     def _tried(self, session_id: str) -> CopiedSession:
         try:
-            return self._target.prepared(self._copy, (session_id,))  # tries again where others were faster
+            return self._target.prepared(self._copy, (session_id,))  # retries if another writer was faster
         except SnapshotError as error:
             return CopiedSession(session_id, "failed", problem=error.message)
 

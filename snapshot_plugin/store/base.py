@@ -199,7 +199,7 @@ class SnapshotStore(Protocol):
         """One section alone, as plain JSON: ``section("s", "metadata", "topic")``. None if there is none."""
 
     async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
-        """What changed from snapshot *since* to the newest, or to *at*, told from the stored lines."""
+        """What changed from snapshot *since* to the newest, or to *at*, taken from the stored lines."""
 
     async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """The snapshots numbered *seqs*, in that order. Shared messages are read and held once."""
@@ -263,7 +263,7 @@ class SnapshotStore(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Finish background work and let go of files. Saving afterwards raises `StoreUnavailable`."""
+        """Finish background work and close files. Saving afterwards raises `StoreUnavailable`."""
 
     async def __aenter__(self) -> Self: ...
 

@@ -42,7 +42,7 @@ class Stored(NamedTuple):
     data: bytes
     tag: str
     listed_tag: str = ""
-    """How a listing of names would tell this version; empty if it would not."""
+    """The tag that a listing shows for this version; empty if it shows none."""
 
 
 class Bucket:
@@ -56,11 +56,11 @@ class Bucket:
         self.bare_tags = False
         """Whether the service wants tags without their quotation marks, against the standard."""
         self.is_conditional = self.is_atomic = False
-        """Whether the service was seen to honour conditions, and to let one of several writers win."""
+        """Whether a test showed that the service honours conditions and lets exactly one of several writers win."""
 
     @property
     def lists_tags(self) -> bool:
-        """Whether a listing tells a version by the same tag as `put`."""
+        """Whether a listing shows the same tag for a version as `put` returns."""
         return not self._counts_versions
 
     @property
@@ -102,7 +102,7 @@ class Bucket:
                 raise ObjectMoved(path) from error
             except FileNotFoundError as error:
                 self._must_be_there(error)
-                raise ObjectMoved(path) from error  # Amazon says so of a version that is gone
+                raise ObjectMoved(path) from error  # Amazon's answer for a version that no longer exists
             return self._tag_of(written)
 
     def _tag_of(self, about: Mapping[str, Any]) -> str:
@@ -124,7 +124,7 @@ class Bucket:
         return {name.removeprefix(f"{path}/"): tag for name, tag in found.items()}
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects. Those that are not there do not matter."""
+        """Remove objects; missing ones are ignored."""
         if paths:
             with self._asking("removing objects"), contextlib.suppress(FileNotFoundError):
                 obstore.delete(self._store, list(paths))
@@ -177,6 +177,6 @@ def _reason(error: Exception) -> str:
 
 
 def many_at_once(work: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """What *work* says of each name, asked many at a time: each answer takes its while to come."""
+    """The results of *work* for each name. Calls run concurrently, because each waits for the network."""
     with ThreadPoolExecutor(_AT_ONCE, "asnap-objects") as threads:
         return list(threads.map(work, names))

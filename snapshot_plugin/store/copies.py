@@ -36,7 +36,7 @@ def drop(
             f"snapshots {sorted(gone)} of session {session_id} cannot be dropped: it has {numbers}, "
             "and the newest one stays",
             session_id=session_id,
-            hint="look at its history again",
+            hint="read its history again",
         )
     kept = log.keep(session_id, token=token, now=now)
     rewrite.forget(log, session_id, keys, set(gone))
@@ -58,7 +58,7 @@ def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Seque
         raise Conflict(
             f"session {session_id} is not the one whose snapshots were dropped",
             session_id=session_id,
-            hint="forget the one that is there, then try again",
+            hint="forget the existing session, then try again",
         )
     back = sorted(old.headers.keys() - new.headers.keys())
     if back:
@@ -79,13 +79,13 @@ class _Life:
                 self.headers[header.hi], self._lines[header.hi] = header, lines
 
     def live(self, hi: int) -> None:
-        """Go on to the next snapshot."""
+        """Advance to the next snapshot."""
         self.document.take(self.headers[hi], self._lines[hi])
 
     def snapshot(self, hi: int, last: Header | None) -> Snapshot | None:
         """The snapshot as it is, if that can follow *last*."""
         header = self.headers.get(hi)
-        # The snapshot before it in its own life is then *last*: one number has one root in both lives.
+        # Then *last* is also its predecessor in the copy: a number has the same root in both logs.
         follows = header and header.lo == (last.hi if last else 0) + 1
         return (header, self._lines[hi]) if header and follows else None
 

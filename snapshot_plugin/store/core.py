@@ -7,7 +7,6 @@ run one at a time; nothing here takes a turn or hops to a thread.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -33,18 +32,18 @@ from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
+from snapshot_plugin.store.reader import warn_of
 from snapshot_plugin.store.replay import items_in, replay
 from snapshot_plugin.store.salvage import SALVAGED, salvage
 from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.views import Changes, Page, Views
-from snapshot_plugin.store.writer import Delta, SessionWriter, Writers, overtaken
+from snapshot_plugin.store.views import Changes, Page, StoredLines, Views
+from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
 
 __all__ = ["StoreCore"]
 
-log = logging.getLogger("snapshot_plugin.store")
 _AT_ONCE = 8
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -83,7 +82,7 @@ class StoreCore:
         if snapshot.version != CURRENT_VERSION:
             raise InvalidSnapshot(
                 f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
-                session_id=session_id, hint="bring it up to date with snapshot_plugin.migrate first",
+                session_id=session_id, hint="migrate it with snapshot_plugin.migrate first",
             )  # fmt: skip
         about = _About(trigger, tags, labels)
         try:
@@ -101,7 +100,13 @@ class StoreCore:
         if not step.changed and not tags and not about.labels and not self._confirm(writer, session_id):
             self._writers.accepted(session_id, writer)
             return _ref(writer, session_id, written=False)
-        header = self._header(writer, step, session_id, about)
+        at, delete, insert = step.splice
+        header = Header(
+            v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1,
+            hi=writer.tip.seq + 1 if writer.tip else 1, root=step.root, prev=writer.root,
+            at=at, delete=delete, insert=insert, full=step.full, t=rfc3339(self._store.clock()), w=self._author,
+            trigger=about.trigger, tags=tags, other={"labels": dict(about.labels)} if about.labels else {},
+        )  # fmt: skip
         keys = self._store.session_keys(session_id)
         frame = encode_frame(header, step.payload, keys, effort=self._store.effort)
         finished = False
@@ -139,15 +144,6 @@ class StoreCore:
                 session_id=session_id, hint="save it again; asnap check names what else is damaged",
             )  # fmt: skip
 
-    def _header(self, writer: SessionWriter, step: Delta, session_id: str, about: _About) -> Header:
-        (at, delete, insert), seq = step.splice, writer.tip.seq + 1 if writer.tip else 1
-        return Header(
-            v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1, hi=seq, root=step.root,
-            prev=writer.root, at=at, delete=delete, insert=insert, full=step.full,
-            t=rfc3339(self._store.clock()), w=self._author, trigger=about.trigger, tags=about.tags,
-            other={"labels": dict(about.labels)} if about.labels else {},
-        )  # fmt: skip
-
     def _confirm(self, writer: SessionWriter, session_id: str) -> bool:
         """Check that nothing was appended since. Returns True if the only newer frame is our own failed save."""
         tip = self._log.tip(session_id)
@@ -163,10 +159,10 @@ class StoreCore:
         return self.read(session_id, at, strict).snapshot
 
     def read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
-        """Put a snapshot together."""
-        found, snapshot = self._writers.load(session_id, at, strict=strict)
-        for finding in found.skipped:
-            log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
+        """Rebuild a snapshot."""
+        known = self._views.take_found(session_id) if at is None else None
+        found, snapshot = self._writers.load(session_id, at, strict=strict, known=known)
+        warn_of(found, session_id)
         header, size = found.header, found.size_bytes
         return StoredSnapshot(
             snapshot=snapshot,
@@ -183,9 +179,9 @@ class StoreCore:
         """Some messages of a snapshot."""
         return self._views.page(session_id, at, start, count)
 
-    def lines(self, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
-        """The newest snapshot without its messages, and those as stored lines."""
-        return self._views.lines(session_id)
+    def lines(self, session_id: str, at: int | None) -> StoredLines:
+        """A snapshot without its messages, and those as stored lines."""
+        return self._views.lines(session_id, at)
 
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """One section alone."""
@@ -243,7 +239,7 @@ class StoreCore:
         trashed = next((each for each in self._log.trash() if each.token == token), None)
         if trashed is None:
             raise SnapshotNotFound(
-                f"nothing in the trash has the token {token}", hint="list what is there with trash()"
+                f"nothing in the trash has the token {token}", hint="list the trash to see what can be restored"
             )
         if session_id is None or session_id == trashed.session_id:
             with self._log.exclusively(trashed.session_id):
@@ -295,7 +291,7 @@ class StoreCore:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         if repair or not self._store.capabilities.several_machines:
             return check.combine([self._checked(entry, repair) for entry in entries])
-        with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each answer takes its while to come
+        with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each call waits for the network
             return check.combine(list(threads.map(partial(self._checked, repair=False), entries)))
 
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
@@ -354,7 +350,7 @@ def _named(history: Sequence[SnapshotMeta], seqs: frozenset[int]) -> tuple[Decis
     if not seqs or not seqs <= set(numbers[1:]):
         raise InvalidInput(
             f"snapshots {sorted(seqs)} cannot be forgotten: the session has {numbers[::-1]}, and the newest stays",
-            session_id=history[0].session_id, hint="look at its history again",
+            session_id=history[0].session_id, hint="read its history again",
         )  # fmt: skip
     return tuple(Decision(seq=seq, keep=seq not in seqs) for seq in numbers)
 

@@ -15,7 +15,7 @@ import anyio
 
 from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import StoreUnavailable, WrongKey
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
@@ -31,10 +31,9 @@ from snapshot_plugin.store.base import (
 )
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog, Tip
-from snapshot_plugin.store.sync import SyncStore
+from snapshot_plugin.store.sync import SyncStore, Turns
 from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.turns import Turns
-from snapshot_plugin.store.views import Changes, Page
+from snapshot_plugin.store.views import Changes, Page, StoredLines
 from snapshot_plugin.store.writer import Delta
 
 __all__ = ["GRACE", "LogStore", "StoreLimits"]
@@ -92,7 +91,7 @@ class LogStore:
         self.turns = Turns()
         self.core = StoreCore(self)
         self._sync = SyncStore(self)
-        self._closed = False
+        self._closed = self._is_ready = False
 
     capabilities = Capabilities()
     effort: Effort = "hot"
@@ -114,9 +113,25 @@ class LogStore:
         return None
 
     def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        """What ``work(*args)`` returns, once the place is ready."""
-        self.prepare()
-        return work(*args)
+        """What ``work(*args)`` returns, once the place is ready. Every call of the store passes here.
+
+        After `WrongKey`, the keys are read once more: another process may have rotated them since.
+        """
+        if self._closed:
+            raise StoreUnavailable("the store was closed", hint="open it again")
+        if not self._is_ready:
+            self.prepare()
+            self._is_ready = True
+        try:
+            return work(*args)
+        except WrongKey:
+            if not self.reload_keys():
+                raise
+            return work(*args)
+
+    def reload_keys(self) -> bool:
+        """Read the keys again; False in a plain store."""
+        return False
 
     def place_id(self) -> str:
         """Identifies this store's place; empty if unknown."""
@@ -129,26 +144,19 @@ class LogStore:
         """A segment will not grow any more; a store may compress it better now."""
 
     def finish(self) -> None:
-        """Finish background work and let go of files."""
+        """Finish background work and close files."""
         self.frames.close()
 
     # Calling ---------------------------------------------------------------------------------------------
 
-    def must_be_open(self) -> None:
-        """Raise `StoreUnavailable` once the store was closed."""
-        if self._closed:
-            raise StoreUnavailable("the store was closed", hint="open it again")
-
     async def _run(self, work: Callable[..., T], *args: Any) -> T:
         from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
 
-        self.must_be_open()
         return await in_thread(self.prepared, work, args)
 
     async def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
         from snapshot_plugin.store.hop import in_turn  # noqa: PLC0415 — as above
 
-        self.must_be_open()
         return await in_turn(self.turns, check_session_id(session_id), self.prepared, work, args)
 
     # Saving and loading ----------------------------------------------------------------------------------
@@ -184,9 +192,9 @@ class LogStore:
         """See `SnapshotStore.page`."""
         return await self._in_turn(session_id, self.core.page, session_id, at, start, count)
 
-    async def lines(self, session_id: str) -> tuple[SessionSnapshot, Sequence[bytes]]:
-        """The newest snapshot without its messages, and those as stored lines of JSON, which are not validated."""
-        return await self._in_turn(session_id, self.core.lines, session_id)
+    async def lines(self, session_id: str, *, at: int | None = None) -> StoredLines:
+        """A snapshot without its messages, and those as stored lines of JSON, which are not validated."""
+        return await self._in_turn(session_id, self.core.lines, session_id, at)
 
     async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
         """See `SnapshotStore.section`."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from snapshot_plugin.errors import InvalidSessionId
 from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.log import SessionEntry
+from snapshot_plugin.store.log import SessionEntry, undisturbed
 
 __all__ = ["SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
 
@@ -46,34 +46,33 @@ def _parse(match: re.Match[str]) -> SegmentFile:
 
 
 def covers(wide: SegmentFile, file: SegmentFile) -> bool:
-    """Whether *wide* took the place of *file*, which then counts no more."""
+    """Whether *wide* replaced *file*, which is then ignored."""
     return wide.generation > file.generation and wide.first <= file.first <= wide.last
 
 
 def session_at(entry: os.DirEntry[str]) -> SessionEntry | None:
     """The session of the directory *entry*; None for foreign and for empty directories."""
-    if entry.name.startswith("."):  # .DS_Store and its like: no session's directory begins so
+    if entry.name.startswith("."):  # system files such as .DS_Store; a session's directory never starts with a dot
         return None
     session_id = session_id_of(entry.name)
     if session_id is None or not entry.is_dir(follow_symlinks=False):
         return SessionEntry(session_id or entry.name, 0, "its name is not that of a session directory")
-    size = _size_of(entry.path)
+    size = undisturbed(session_id, lambda: _size_of(entry.path))
     return SessionEntry(session_id, size) if size else None
 
 
 def _size_of(directory: str) -> int:
-    """How many bytes a session's files hold."""
-    size = 0
-    with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:  # it may go away while we look
-        for entry in entries:
-            if is_segment(entry.name):
-                with contextlib.suppress(FileNotFoundError):
-                    size += entry.stat(follow_symlinks=False).st_size
-    return size
+    """How many bytes a session's files hold. Raises `FileNotFoundError` if one of them is replaced meanwhile."""
+    try:
+        entries = os.scandir(directory)
+    except FileNotFoundError:  # the session was deleted
+        return 0
+    with entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries if is_segment(entry.name))
 
 
 def called(session_id: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    """The session's directory, and what is called as the session is and is no session's directory."""
+    """The entries named after the session: its directory, or something else with its id as a name."""
     names = {session_id}
     with contextlib.suppress(InvalidSessionId):
         names.add(dirname_of(session_id))

@@ -1,4 +1,4 @@
-"""Durable file operations. Each one is on disk when it returns, or has raised."""
+"""Durable file operations, each on disk when it returns (or it raises), and a lock for one writer at a time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import contextlib
 import errno
 import fcntl
 import os
+import threading
+import time
 from pathlib import Path
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 
 __all__ = [
     "disk_errors",
+    "locked",
     "make_private_dir",
     "replace_file",
     "sync_all",
@@ -22,6 +25,7 @@ __all__ = [
     "write_all",
 ]
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
 
@@ -43,11 +47,24 @@ class disk_errors:  # noqa: N801 — used like the functions of contextlib, and 
 
 def unavailable(doing: str, error: OSError, session_id: str | None = None) -> StoreUnavailable:
     """The error that says what was being done."""
-    return StoreUnavailable(f"{doing} failed: {error.strerror or error}", session_id=session_id)
+    hint = _HINTS.get(error.errno or 0)
+    return StoreUnavailable(f"{doing} failed: {error.strerror or error}", session_id=session_id, hint=hint)
+
+
+_HINTS = {
+    errno.ENOENT: "check that the directory exists, then try again",
+    errno.ENOTDIR: "check that the directory exists, then try again",
+    errno.ENOSPC: "free space, then try again",
+    errno.EDQUOT: "free space, then try again",
+    errno.EACCES: "fix the permissions, then try again",
+    errno.EPERM: "fix the permissions, then try again",
+    errno.EROFS: "make the disk writable, or use another place",
+}
+"""What to do, by the kind of error; the class's own hint for every other kind."""
 
 
 def sync_data(fd: int) -> None:
-    """Force the bytes of a file that has its place to the disk itself. The cheapest sync for a save."""
+    """Force the bytes of an existing file to disk. The cheapest sync for a save."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(fd)
     else:
@@ -106,7 +123,7 @@ def make_private_dir(path: Path) -> None:
         sync_dir(path.parent)
     except OSError:
         with contextlib.suppress(OSError):
-            path.rmdir()  # left there, it would pass for durable
+            path.rmdir()  # otherwise a later call would take it for durable
         raise
 
 
@@ -125,3 +142,50 @@ def replace_file(path: Path, data: bytes) -> None:
         os.close(fd)
     temporary.rename(path)
     sync_dir(path.parent)
+
+
+class locked:  # noqa: N801 — used like the functions of contextlib
+    """A kernel lock on the file at *path*, taken at once and held to the end of ``with``.
+
+    The file is created where needed. The kernel frees the lock when its holder dies.
+    If the directory was moved to the trash during the wait, the lock is taken again at the new directory.
+
+    Raises:
+        SessionLocked: another writer held it for all of *timeout* seconds.
+    """
+
+    __slots__ = ("_fd", "segment", "thread")
+
+    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
+        self.thread, self.segment = threading.get_ident(), -1
+        """The holding thread, and the segment file that is open under the lock and closed with it."""
+        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
+                        self._fd = fd
+                        return
+                os.close(fd)
+            except BlockingIOError:
+                os.close(fd)
+                if time.monotonic() > deadline:
+                    raise SessionLocked(
+                        f"another writer holds session {session_id}", session_id=session_id, hint="try again"
+                    ) from None
+                time.sleep(pause)  # in a worker thread, never on the event loop
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            except BaseException:
+                os.close(fd)
+                raise
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.thread = 0
+        if self.segment >= 0:
+            os.close(self.segment)
+        os.close(self._fd)

@@ -13,9 +13,8 @@ from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.engine import StoreLimits
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
+from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.marker import MARKER, read_marker, without_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles

@@ -1,8 +1,8 @@
 """The way from the event loop to a worker thread and back.
 
-`anyio.to_thread` does this for everyone and everything; a save makes the trip each time, and there it is a fifth
-of its time. On asyncio, threads of our own that wait at one queue take a third of that. They also keep a promise
-that asyncio's own cancellation (`Task.cancel`, `asyncio.timeout`) would otherwise break. Measured and argued in
+`anyio.to_thread` is general, and takes a fifth of the time of a save. On asyncio, worker threads of our own that
+share one queue take a third of that. They also finish the work when asyncio itself cancels the caller
+(`Task.cancel`, `asyncio.timeout`). Measured and argued in
 docs/decisions/2026-11-16-hop.md. Use this when the caller holds a lock across the call; elsewhere
 `anyio.to_thread` is as good.
 """
@@ -17,22 +17,23 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import cached_property
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from snapshot_plugin.store.turns import Turns
+if TYPE_CHECKING:
+    from snapshot_plugin.store.sync import Turns
 
 __all__ = ["in_thread", "in_turn"]
 
 T = TypeVar("T")
 _USUAL, _MOST = 6, 32
-"""More threads than a few only queue for the interpreter lock; more are started where the few are stuck."""
+"""More threads would only wait for the interpreter lock; more are started only while these are blocked."""
 _STUCK = 0.05
-"""So many seconds a job waits before another thread is started for it."""
+"""Seconds that a job waits before another thread is started for it."""
 
 
 async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
@@ -89,7 +90,7 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
 
 
 class _Wake:
-    """Wakes a task from another thread; free unless a task waits."""
+    """Wakes a task from another thread. Costs nothing unless a task waits."""
 
     @cached_property
     def up(self) -> anyio.Event:
@@ -121,27 +122,28 @@ def _on_asyncio() -> bool:
 
 
 class _Job:
-    """One call on its way."""
+    """One call that waits for a worker thread, runs there, or has ended."""
 
     def __init__(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._call = work, args
         self._context: Context = copy_context()
-        self._loop = asyncio.get_running_loop()
-        self._ended = _loops.get(self._loop) or _loops.setdefault(self._loop, _Ended())
         self._result: Any = None
         self._error: BaseException | None = None
-        self._has_begun = self._is_done = False
-        self.end = self._loop.create_future()
+        self._has_begun = False
+        self.is_done = False
+        self.loop = asyncio.get_running_loop()
+        self.way_back = _ended.get(self.loop) or _ended.setdefault(self.loop, _Ended())
+        self.end = self.loop.create_future()
 
     def watch(self, relieve: Callable[[], None]) -> None:
-        """Call *relieve*, again and again, until the job has begun."""
+        """Call *relieve* repeatedly until the job has begun."""
 
         def look() -> None:
             if not self._has_begun:
                 relieve()
-                self._loop.call_later(_STUCK, look)
+                self.loop.call_later(_STUCK, look)
 
-        self._loop.call_later(_STUCK, look)
+        self.loop.call_later(_STUCK, look)
 
     def do(self) -> None:
         """In the worker thread: the work itself."""
@@ -152,58 +154,51 @@ class _Job:
         except BaseException as error:  # noqa: BLE001 — it is raised again where the work was asked for
             self._error = error
 
-    def report(self) -> None:
-        """In the worker thread: word to the event loop."""
-        self._ended.put(self, self._loop)
-
-    def tell(self) -> None:
-        """On the event loop: the work is done."""
-        self._is_done = True
-        if not self.end.done():
-            self.end.set_result(None)
-
     async def ended(self) -> None:
         """Wait for the end of the work, however often the caller is cancelled."""
-        while not self._is_done:
-            self.end = self._loop.create_future()
+        while not self.is_done:
+            self.end = self.loop.create_future()
             with contextlib.suppress(asyncio.CancelledError):  # the first one is raised in the end
                 await self.end
 
     def outcome(self) -> Any:
         """Return the result of the work, or raise its error."""
-        error, self._error = self._error, None  # not held here: its traceback holds us
+        error, self._error = self._error, None  # dropped here, because its traceback refers to this object
         if error is not None:
             raise error
         return self._result
 
 
 class _Ended:
-    """Jobs that are done, on their way to one event loop. It is woken once for all that end before it looks."""
+    """Finished jobs of one event loop. The loop is woken once for all jobs that end before it runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: list[_Job] = []
 
-    def put(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
-        """In a worker thread."""
+    def put(self, job: _Job) -> None:
+        """In a worker thread: *job* is done; wake its event loop."""
         with self._lock:
             self._jobs.append(job)
             is_first = len(self._jobs) == 1
         if is_first:
             try:
-                loop.call_soon_threadsafe(self._tell)
+                job.loop.call_soon_threadsafe(self._tell)
             except RuntimeError:
-                if not loop.is_closed():  # nobody waits any more
+                if not job.loop.is_closed():  # nobody waits any more
                     raise
 
     def _tell(self) -> None:
+        """On the event loop: wake the callers."""
         with self._lock:
             jobs, self._jobs = self._jobs, []
         for job in jobs:
-            job.tell()
+            job.is_done = True
+            if not job.end.done():
+                job.end.set_result(None)
 
 
-_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ended] = WeakKeyDictionary()
+_ended: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ended] = WeakKeyDictionary()
 
 
 class _Threads:
@@ -219,7 +214,7 @@ class _Threads:
         self._count = self._underway = 0
 
     def take(self, job: _Job) -> None:
-        """Have *job* done as soon as a thread is free."""
+        """Queue *job* for the next free thread."""
         with self._lock:
             self._underway += 1
             is_short = self._count < self._underway
@@ -232,7 +227,7 @@ class _Threads:
             job.watch(self.relieve)
 
     def relieve(self) -> None:
-        """A job was not begun in time: have another thread."""
+        """Start another thread, because a job was not begun in time."""
         with self._lock:
             is_short = self._count < min(self._underway, _MOST)
             self._count += is_short
@@ -248,7 +243,7 @@ class _Threads:
             job.do()
             with self._lock:
                 self._underway -= 1
-            job.report()
+            job.way_back.put(job)
             del job  # release it now: it may be large, and the next job may come much later
 
 

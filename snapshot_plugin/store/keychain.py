@@ -41,7 +41,7 @@ _BACKUP: Final = "restore the store's keys from a backup; delete nothing of them
 
 @dataclass(frozen=True, kw_only=True)
 class SlotInfo:
-    """One way to open the store. Label and time are as the file says; nothing vouches for them."""
+    """One way to open the store. Label and time come from the file and are not authenticated."""
 
     id: str
     kind: str = ""
@@ -158,7 +158,7 @@ class Keychain:
         return self._opened(source)[0]
 
     def _opened(self, source: KeySource | None) -> tuple[bytes, KeySlot]:
-        """The master key, and the slot it came from. Cheap slots are tried first: planted ones cost us no time."""
+        """The master key, and the slot it came from. Cheap slots first: planted ones cost no time."""
         secret, kind = _given(source)
         good, bad = self._scan()
         opened: tuple[bytes, KeySlot] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
@@ -35,29 +35,27 @@ from snapshot_plugin.store.marker import FORMAT, MARKER
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 
-T = TypeVar("T")
-
 __all__ = ["KeyedStore", "TendedLog"]
 
 _WORTH = 64 << 10
-"""An open segment of so many bytes is worth compressing when the store is closed; a smaller one may grow on."""
+"""Open segments of at least this many bytes are compressed when the store is closed."""
 _MOMENT = 1.0
 _SESSIONS = 1024
-"""Of how many sessions the derived keys are kept."""
+"""How many sessions' derived keys are cached."""
 
 
 class TendedLog(FrameLog, Protocol):
-    """A log whose finished segments are compressed by and by."""
+    """A log whose finished segments are compressed in the background."""
 
     def grown(self, size: int) -> list[str]:
         """The sessions whose open segment, as this writer left it, has at least that many bytes."""
 
     def doubt(self) -> None:
-        """There may be a new key: before the next frame of each session, make sure that it is durable."""
+        """Sync the keys before the next frame of each session, because there may be a new one."""
 
 
 class KeyedStore(LogStore):
-    """A `LogStore` that is opened once, is encrypted as a whole or not at all, and tends its segments."""
+    """A `LogStore` that is opened once, is encrypted as a whole or not at all, and compresses its segments."""
 
     def __init__(
         self,
@@ -123,7 +121,9 @@ class KeyedStore(LogStore):
             raise SnapshotCorrupted(f"{self._name} has keys, and its {MARKER} says it is not encrypted")
         if self._source is not None:
             raise InvalidInput(
-                f"the store {self._name} is not encrypted, and a key was given", hint="leave the key out"
+                f"the store {self._name} is not encrypted, and a key was given",
+                hint="open it without a key (at a shell: unset ASNAP_KEY… and ASNAP_PASSPHRASE), or encrypt it "
+                "with asnap keys init --encrypt-existing",
             )
         files = self._key_files()
         self._keys_to_come = str(files) if isinstance(files, Path) else ""
@@ -169,33 +169,27 @@ class KeyedStore(LogStore):
         """The store's keys: add, remove and change ways to open it, rotate the data key."""
         self.prepare()
         if self._keyset is None or self._store_id is None:
-            raise WrongKey(f"the store {self._name} is not encrypted", hint="create a new store with key=…")
+            raise WrongKey(
+                f"the store {self._name} is not encrypted",
+                hint="encrypt it with asnap keys init --encrypt-existing",
+            )
         return Keychain(self._key_files(), store_id=self._store_id)
-
-    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        """See `LogStore`. After `WrongKey`, the keys are read once more."""
-        if self._store_id is None:
-            self.prepare()
-        try:
-            return work(*args)
-        except WrongKey:
-            # Another process may have rotated the key since we read it: look once more.
-            if self._keyset is None:
-                raise
-            self._reload_keys()
-            return work(*args)
 
     async def rotate_key(self) -> None:
         """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
         await self._run(lambda: self.keychain.rotate(self._source))
-        await self._run(self._reload_keys)
+        await self._run(self.reload_keys)
 
-    def _reload_keys(self) -> None:
+    def reload_keys(self) -> bool:
+        """See `LogStore`."""
+        if self._keyset is None:
+            return False
         self._chain = chain = self.keychain
         self._stamp = chain.stamp()  # before the keys are read: a change in between is noticed next time
         self._keyset = chain.unlock(self._source)
         self._keys.clear()
         self._tended.doubt()
+        return True
 
     def session_keys(self, session_id: str) -> SessionKeys | None:
         """The keys of one session; None in a plain store.
@@ -208,14 +202,14 @@ class KeyedStore(LogStore):
         if self._store_id is None:
             self.prepare()
         if self._keyset is None or self._store_id is None:
-            if self._keys_to_come and os.path.exists(self._keys_to_come):  # noqa: PTH110 — before every frame
+            if self._keys_to_come and os.access(self._keys_to_come, os.F_OK):
                 raise KeyMissing(
                     f"the store {self._name} was encrypted after it was opened",
                     hint="start this program again with the key",
                 )
             return None
         if self._chain and self._chain.stamp() != self._stamp:  # another process rotated the key
-            self._reload_keys()
+            self.reload_keys()
         keys = self._keys.get(session_id)
         if keys is None:
             keys = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)

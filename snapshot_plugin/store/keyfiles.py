@@ -1,4 +1,4 @@
-"""Storage for the small files of a keychain: a port, and its usual implementation, a directory."""
+"""Storage for the small files of a keychain: the interface, and its usual implementation, a directory."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class KeyFiles(Protocol):
         """Hold the lock on the keys, or raise `SessionLocked`; `write` and `remove` are called inside it."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, in the place of one of the same name."""
+        """Write a file; one with the same name is replaced."""
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
 
 
 class KeyDirectory:

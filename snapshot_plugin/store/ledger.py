@@ -46,19 +46,19 @@ class Gone(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """All there is to say of a session. Without parts there is none (any more) of that name."""
+    """Everything the bucket knows of a session. Without parts, the session does not exist (any more)."""
 
     parts: tuple[LedgerPart, ...] = ()
     trash: tuple[Gone, ...] = ()
     ids: tuple[str, ...] = ()
-    """The ids of this version and the last ones before it, so that a writer whose answer got lost finds his own."""
+    """The ids of this version and the last ones before it, by which a writer without an answer finds its write."""
 
     def written_as(self, version: str) -> Ledger:
         """The same ledger as a new version: no two versions of an object are equal, so their ETags differ."""
         return self._replace(ids=(*self.ids[1 - _REMEMBERED :], version))
 
     def objects(self) -> set[str]:
-        """The objects it names; all others mean nothing."""
+        """The objects it refers to; all others are unused."""
         return {part.object for part in self._all_parts() if part.object}
 
     def _all_parts(self) -> Iterator[LedgerPart]:
@@ -99,7 +99,7 @@ class Ledger(NamedTuple):
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotCorrupted(
                 f"the ledger of session {session_id} is damaged", session_id=session_id,
-                hint="bring back the earlier version of the object, if the bucket keeps versions",
+                hint="restore an earlier version of the object, if the bucket keeps versions",
             ) from error  # fmt: skip
 
 

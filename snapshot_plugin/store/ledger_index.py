@@ -32,15 +32,15 @@ LARGEST_TAIL = 16 << 10
 _PATH, _RECENT = "index", "recent"
 _FORMAT = 1
 _FEW = 64
-"""So many changed ledgers, or a tenth of all, are read one by one before the index is written again."""
+"""The index is rewritten once this many ledgers, or a tenth of all, have changed."""
 
 
 _BATCH, _WORTH = 256, 16
-"""A writer leaves the rows of so many sessions at a time, and at its end those of so many or more."""
+"""A writer stores the rows of this many sessions at a time, and on close if there are at least this many."""
 _BATCHES, _MOST = 8, 512
-"""From so many such objects on, a list merges them; more than the most are not read."""
+"""A list merges these objects once there are this many; objects beyond the maximum are not read."""
 _LEFT = 64
-"""So many such objects of its own a writer leaves, if nobody lists: what lists show of 16,384 sessions."""
+"""How many of these objects a writer keeps if no list merges them: rows of 16,384 sessions."""
 
 
 class Indexed(NamedTuple):
@@ -73,14 +73,14 @@ class LedgerIndex:
             self.flush()
 
     def flush(self) -> None:
-        """Leave what was noted for others to list, if that is worth a request. May fail silently."""
+        """Store the noted rows for later lists, if there are enough of them. May fail silently."""
         with self._lock:
             rows, self._noted = self._noted, {}
         if len(rows) >= _WORTH:
             with contextlib.suppress(ObjectMoved, SnapshotError):
                 self._left.append(f"{_RECENT}/{new_id()}")
                 self._bucket.put(self._left[-1], _encoded(rows), tag=None)
-                self._bucket.delete(self._left[:-_LEFT])  # nobody lists: they must not pile up
+                self._bucket.delete(self._left[:-_LEFT])  # without a list to merge them, they would accumulate
                 del self._left[:-_LEFT]
 
     def read(self, tags: Mapping[str, str]) -> dict[str, Indexed]:

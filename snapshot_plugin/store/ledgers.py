@@ -32,7 +32,7 @@ __all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "unique_name"
 _ATTEMPTS = 20
 _KNOWN = 256
 _MADE, _LARGEST_MADE = 64, 256 << 10
-"""So many objects that this process made, up to that size, are remembered: making one of them then reads none."""
+"""How many objects made by this process are cached, and up to which size, so that merging them reads none."""
 _RACERS = 8
 _TAG_ATTEMPTS = 6
 
@@ -99,7 +99,7 @@ class Ledgers:
     @contextlib.contextmanager
     def exclusively(self, session_id: str) -> Iterator[None]:
         """See `FrameLog`. Other machines are not locked out; their writes make ours fail."""
-        with self._locks.setdefault(session_id, threading.RLock()):  # so that our own threads take turns
+        with self._locks.setdefault(session_id, threading.RLock()):  # threads of this process run one at a time
             self._pins[session_id] = None
             try:
                 yield
@@ -121,7 +121,7 @@ class Ledgers:
         return Seen(self, session_id, ledger, *(stored[1:] if stored else (None,)))
 
     def _doubt(self, session_id: str) -> None:
-        """What we believe of this session is out of date."""
+        """Drop what is cached of this session, because it is out of date."""
         self._own.pop(session_id, None)
         if session_id in self._pins:
             self._pins[session_id] = None
@@ -153,7 +153,7 @@ class Ledgers:
 
     @contextlib.contextmanager
     def trusting_memory(self) -> Iterator[None]:
-        """Let this thread have objects that this process made without reading them. Not for a check, which must."""
+        """Use cached objects in this thread instead of reading them. Not for a check, which must read."""
         self._thread.trusts_memory = True
         try:
             yield
@@ -232,7 +232,7 @@ class Ledgers:
             self._bucket.delete([frames_path(session_id, name) for name in sorted(objects)])
 
     def make_sure_that_conditions_count(self) -> None:
-        """A service that ignores conditions would let writers overwrite each other, and say that all is well."""
+        """Check that the service honours conditions; otherwise writers would silently overwrite each other."""
         if self._bucket.is_conditional:
             return
         marker = self._bucket.get(MARKER)
@@ -318,7 +318,7 @@ def unconditional(name: str, why: str) -> InvalidInput:
 
 
 def unique_name(first: int) -> str:
-    """A name that nothing had before, for frames from number *first* on."""
+    """A new, unique name for frames from number *first* on."""
     return f"{first:010d}-{new_id()}"
 
 

@@ -78,7 +78,7 @@ def meta_of(header: Header, summary: Mapping[str, Any], size: int) -> SnapshotMe
 def damaged(
     session_id: str, size: int, problem: str, *, code: str = "", seq: int = 0, saved_at: str = ""
 ) -> SnapshotMeta:
-    """A snapshot of which hardly more is known than that it cannot be read; *code* is of the error that says so."""
+    """The list entry of a snapshot that cannot be read; *code* is the code of the error."""
     try:
         moment = moment_of(saved_at)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The port between the store and what holds its frames: files, memory, later objects or rows.
+"""The interface between the store and what holds its frames: files, memory, objects or rows.
 
 A log keeps opaque frames of many sessions in **segments**, each a run of frames one behind the other. It is
 synchronous: the store calls it from worker threads, one hop for a whole save. It never looks into a payload.
@@ -72,7 +72,7 @@ class FrameReader(Protocol):
     """Where frames are found. Every method may raise `StoreUnavailable`."""
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """Every session there is, or *only* what goes by one id: names and sizes, no bodies."""
+        """All sessions, or *only* the one with this id: names and sizes, no bodies."""
 
     def segments(self, session_id: str) -> list[Segment]:
         """The session's segments, oldest first; empty when there is no such session.
@@ -86,7 +86,7 @@ class FrameReader(Protocol):
 
 @runtime_checkable
 class LabelledLog(Protocol):
-    """A log with an index of labels. Others are listed whole, and what does not fit is left out."""
+    """A log with an index of labels. Other logs are listed in full and filtered afterwards."""
 
     def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
         """The sessions whose newest snapshot has all these labels."""
@@ -96,7 +96,7 @@ class FrameLog(FrameReader, Protocol):
     """Where frames are kept, and found."""
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
-        """Keep every other writer of this session out, in this process and in others; `SessionLocked` if one stays.
+        """Lock the session against other writers, in this process and in others; `SessionLocked` on a timeout.
 
         `append`, `replace`, `quarantine`, `discard`, `keep` and `undelete` are called inside it.
         """
@@ -147,10 +147,10 @@ class FrameLog(FrameReader, Protocol):
         """
 
     def leftovers(self, session_id: str) -> list[str]:
-        """Names a crash left behind, which mean nothing."""
+        """Names of files that a crash left behind and that hold no acknowledged data."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 @runtime_checkable
@@ -166,7 +166,7 @@ class SwiftLog(Protocol):
 
 
 def undisturbed(session_id: str, read: Callable[[], T]) -> T:
-    """What *read* returns once no segment is replaced under its hands."""
+    """Call *read* until no segment is replaced during the read; return its result."""
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             return read()
@@ -208,7 +208,7 @@ class TipSeeker:
         self._used = 0
 
     def see(self, segment: Segment, pieces: Sequence[Piece]) -> None:
-        """Take in the next older segment."""
+        """Process the next older segment."""
         if self.tip and self.tip.id:
             return
         headers = [piece.header for piece in pieces if piece.kind == "frame" and piece.header]

@@ -2,7 +2,7 @@
 
 The mark is made of the name, the size, the inode and the time of last change of every file that holds frames.
 Frames are only ever appended, which makes a file larger, or put into files of another name; so even a change within
-one tick of the clock, and one by a process whose clock is wrong, leaves another mark.
+one tick of the clock, and one by a process whose clock is wrong, changes the mark.
 """
 
 from __future__ import annotations

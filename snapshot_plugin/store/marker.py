@@ -42,5 +42,5 @@ def parse_marker(data: bytes, place: str) -> dict[str, Any]:
 
 
 def without_marker(place: str) -> SnapshotCorrupted:
-    """The error of a place that holds sessions or keys, and not what says how to read them."""
+    """The error for a place that holds sessions or keys but no marker."""
     return SnapshotCorrupted(f"{place} holds a store without its {MARKER}", hint=_FROM_A_BACKUP)

@@ -95,7 +95,7 @@ class MemoryLog:
 
     def sessions(self, only: str | None = None) -> list[SessionEntry]:
         """See `FrameLog`."""
-        sessions = list(self._frames.items())  # others may save meanwhile
+        sessions = list(self._frames.items())  # other threads may save meanwhile
         return [
             SessionEntry(session_id, sum(map(len, frames)))
             for session_id, frames in sessions

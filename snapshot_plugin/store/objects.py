@@ -28,14 +28,14 @@ from snapshot_plugin.store.writer import overtaken
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
 LEDGER_BYTES = 200 << 10
-"""A ledger with more frames than that gives them to objects of their own: every save writes the ledger anew."""
+"""A ledger with more frames moves them to a separate object, because every save rewrites the ledger."""
 _FRAMES, _LEAST_BYTES = 16, 8 << 10
 """A ledger has room for about so many frames, or so many bytes: more would be sent again with every save, fewer
 would make too many saves two requests."""
 _MANY = 32
-"""So many objects of a session are worth making one of them."""
+"""From this many objects on, those of a session are merged into one."""
 _SMALL = 32 << 10
-"""What was rewritten and has so few bytes stays in the ledger: most sessions are then one object."""
+"""Rewritten frames up to this size stay in the ledger, so most sessions are one object."""
 _FIRST_LOOK = 64 << 10
 
 
@@ -126,7 +126,7 @@ class ObjectLog(TrashObjects):
                     raise _AlreadyThere
                 raise overtaken(session_id, seen.tip)
             parts = list(seen.ledger.parts)
-            # Our last save may be there, though we were never told. We do without it, unless others built on it.
+            # Our last save may exist although it was not acknowledged. It is dropped unless others built on it.
             if any(part.rewritten and part.last >= header.hi for part in parts):
                 raise overtaken(session_id, seen.tip)
             if not self._has_room(parts, header, len(frame)):
@@ -142,7 +142,7 @@ class ObjectLog(TrashObjects):
 
         try:
             self._change(session_id, edit)
-        except _AlreadyThere:  # our answer got lost, and others have built on the frame since
+        except _AlreadyThere:  # our save succeeded without an answer, and others have built on it since
             return False
         self._note(session_id, frame)
         return pieces >= _MANY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,12 @@ from snapshot_plugin.store.base import Finding
 from snapshot_plugin.store.log import FrameReader, Segment, Tip, TipSeeker, pieces_of, undisturbed
 from snapshot_plugin.store.replay import Item, check_order, item_of, open_item
 
-__all__ = ["FoundSnapshot", "error_of", "find"]
+__all__ = ["FoundSnapshot", "error_of", "find", "warn_of"]
+
+log = logging.getLogger("snapshot_plugin.store")
 
 _MUCH = 256 << 10
-"""So many bytes of frames are worth several threads."""
+"""Packs of more bytes than this are decompressed by several threads."""
 _THREADS = min(4, os.cpu_count() or 1)
 _ERRORS: dict[str, type[Damaged]] = {error.code: error for error in (SnapshotCorrupted, SnapshotTampered)}
 
@@ -133,15 +136,20 @@ class _Search:
         return True
 
     def _opened(self, items: Sequence[Item]) -> Iterator[tuple[Item, list[Snapshot]]]:
-        """Each item with its snapshots; none where it is damaged. Much is decompressed by several threads."""
-        if sum(len(item.data) for item in items) < _MUCH:
+        """Each item with its snapshots; none where it is damaged. Many packs are decompressed by several threads.
+
+        A frame that is not a pack is hardly compressed: handing it to a thread costs more than opening it.
+        """
+        packs = {number: item for number, item in enumerate(items) if item.header and item.header.pack}
+        if sum(len(item.data) for item in packs.values()) < _MUCH:
             yield from ((item, self._noted(item, self._open(item))) for item in items)
             return
         threads = ThreadPoolExecutor(_THREADS, "asnap-read")
         try:
-            opened = [threads.submit(self._open, item) for item in items]
-            for item, each in zip(items, opened, strict=True):
-                yield item, self._noted(item, each.result())
+            underway = {number: threads.submit(self._open, item) for number, item in packs.items()}
+            for number, item in enumerate(items):
+                pack = underway.pop(number, None)
+                yield item, self._noted(item, pack.result() if pack else self._open(item))
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -183,6 +191,12 @@ class _Search:
         return any(
             each.hi == seq or (each.pack and each.lo <= seq <= each.hi and bool(self._findings)) for each in headers
         )
+
+
+def warn_of(found: FoundSnapshot, session_id: str) -> None:
+    """Log the damage that was skipped to find this snapshot."""
+    for finding in found.skipped:
+        log.warning("session %s: skipped damage in %s: %s", session_id, finding.file, finding.detail)
 
 
 def error_of(finding: Finding, what: str) -> Damaged:

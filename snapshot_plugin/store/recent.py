@@ -1,8 +1,9 @@
-"""A dict that keeps the entries used last, and no more than so many of them."""
+"""A dict with a limited number of entries: the least recently put one makes room."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 __all__ = ["Recent"]
@@ -11,19 +12,17 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """At most *limit* entries; the one not used for longest makes room. Safe to use from several threads."""
+    """At most *limit* entries; the least recently put one is dropped first. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: dict[str, T] = {}
         self._lock = threading.Lock()
-
-    def get(self, name: str) -> T | None:
-        """The entry, if it is still there."""
-        return self._entries.get(name)
+        self.get: Callable[[str], T | None] = self._entries.get
+        """The entry with a name, if it is still there. Does not count as a use."""
 
     def put(self, name: str, entry: T) -> None:
-        """Keep an entry, as the one used last."""
+        """Add or replace an entry, as the most recent one."""
         with self._lock:
             self._entries.pop(name, None)
             self._entries[name] = entry
@@ -31,12 +30,12 @@ class Recent(Generic[T]):
                 del self._entries[next(iter(self._entries))]
 
     def pop(self, name: str) -> T | None:
-        """Take an entry out."""
+        """Remove and return an entry; None if there is none."""
         with self._lock:
             return self._entries.pop(name, None)
 
     def items(self) -> list[tuple[str, T]]:
-        """All entries, the one not used for longest first."""
+        """All entries, the least recently put one first."""
         with self._lock:
             return list(self._entries.items())
 
@@ -45,6 +44,6 @@ class Recent(Generic[T]):
         return [entry for _, entry in self.items()]
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove all entries."""
         with self._lock:
             self._entries.clear()

@@ -1,8 +1,7 @@
 """Walk through a session's frames in order, rebuilding each snapshot from the one before.
 
 Check, repair, salvage, forgetting and moving all go through `replay` (which reports damage and continues) or
-`whole`
-(which raises at the first damage). Only `reader.find` reads backwards, to load the newest snapshot fast.
+`whole` (which raises at the first damage). Only `reader.find` reads backwards, to load the newest snapshot fast.
 """
 
 from __future__ import annotations
@@ -82,7 +81,9 @@ def open_item(item: Item, session_id: str, keys: SessionKeys | None) -> list[Sna
         InvalidSnapshotVersion: a newer release wrote it.
     """
     if item.kind == "damage":
-        raise SnapshotCorrupted(f"{len(item.data)} bytes that are no frame of this segment", session_id=session_id)
+        raise SnapshotCorrupted(
+            f"{len(item.data)} bytes that are not a frame of this segment", session_id=session_id
+        )
     snapshots = open_snapshots(item.data, session_id=session_id, keys=keys)
     for header, _ in snapshots:
         check_version(header)
@@ -183,7 +184,7 @@ def _as_damage(error: SnapshotError, session_id: str) -> SnapshotError:
     return SnapshotCorrupted(
         f"session {session_id} is damaged: {error.message}",
         session_id=session_id,
-        hint="asnap check --repair keeps what is whole; then try again",
+        hint="run asnap check --repair, which keeps everything intact, then try again",
     )
 
 

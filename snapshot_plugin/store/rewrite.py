@@ -16,7 +16,7 @@ from snapshot_plugin.store.replay import Item, Replayed, item_of, open_item, ses
 __all__ = ["forget", "joined", "recompress", "settle", "standing_for"]
 
 _LARGE = 512 << 10
-"""A rewritten file of this size is left alone when a session comes to rest."""
+"""Rewritten files of at least this size are not merged when a session becomes idle."""
 
 
 def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[int]) -> None:

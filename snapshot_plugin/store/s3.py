@@ -51,12 +51,12 @@ _KEYS_SECONDS = 60.0
 _OPERATIONS = "operations.jsonl"
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 RETRIES = 8
-"""So often a request that failed is sent again, after longer and longer pauses: about half a minute together."""
+"""How often a failed request is retried, with growing pauses: about half a minute in total."""
 _PATIENCE = timedelta(minutes=1)
-"""After so long a request is not sent again."""
+"""Seconds after which a request is no longer retried."""
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=200), timedelta(seconds=10)
 _SLOWEST = timedelta(minutes=2)
-"""So long a single request may take: a large snapshot over a slow line."""
+"""The timeout of one request: enough for a large snapshot over a slow line."""
 
 
 class KeyObject:
@@ -96,7 +96,7 @@ class KeyObject:
             return False
 
     def changing(self) -> AbstractContextManager[None]:
-        """See `KeyFiles`: whoever changes them meanwhile makes our own change fail."""
+        """See `KeyFiles`. No lock: if another process changes the keys meanwhile, our change fails."""
         return contextlib.nullcontext()
 
     def write(self, name: str, data: bytes) -> None:
@@ -104,7 +104,7 @@ class KeyObject:
         self._put(self._seen, {**self._files(), name: data.decode()})
 
     def replace(self, files: Mapping[str, bytes]) -> None:
-        """Have just these files, in the place of those that were read last."""
+        """Replace the files that were read last by exactly these."""
         self._put(self._seen, {name: data.decode() for name, data in files.items()})
 
     def remove(self, name: str) -> None:
@@ -117,7 +117,7 @@ class KeyObject:
             self._seen = Stored(data, self._bucket.put(_KEYS, data, tag=seen.tag if seen else None))
         except ObjectMoved:
             self._seen = self._bucket.get(_KEYS)
-            if self._seen is None or self._seen.data != data:  # it is not that just an answer got lost
+            if self._seen is None or self._seen.data != data:  # not our own write with a lost answer
                 raise SessionLocked(
                     f"another process is changing the keys of {self._bucket.name}", hint="try again in a moment"
                 ) from None
@@ -149,7 +149,7 @@ class LineObject:
         return self._changed(lambda lines: [*lines, line])
 
     def change_lines(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> None:
-        """Put what *change* makes of the lines in their place; it is called again if another writer was faster."""
+        """Replace the lines by what *change* returns for them; called again if another writer was faster."""
         self._changed(change)
 
     def _changed(self, change: Callable[[list[bytes]], Sequence[bytes]]) -> int:
@@ -157,7 +157,7 @@ class LineObject:
         data: bytes | None = None
         for pause in _PAUSES:
             seen = self._bucket.get(_OPERATIONS)
-            if seen is not None and seen.data == data:  # it was written, and just the answer got lost
+            if seen is not None and seen.data == data:  # it was written, and only the answer was lost
                 return len(data)
             data = b"".join(line + b"\n" for line in change(_lines(seen)))
             try:
@@ -206,7 +206,7 @@ class ObjectStore(KeyedStore):
         )
 
     def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        """Others are not kept out while we work on a session: where they were faster, it is done over."""
+        """Other writers are not locked out during the work; if one was faster, the work is repeated."""
         for pause in _PAUSES:
             try:
                 return super().prepared(work, args)
@@ -215,13 +215,13 @@ class ObjectStore(KeyedStore):
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")
 
     def segment_finished(self, session_id: str) -> None:
-        """See `LogStore`. Saves that come while a session waits for it, or meanwhile, do not ask for it again."""
+        """See `LogStore`. A session that is queued already is not queued again."""
         if session_id not in self._merging:
             self._merging.add(session_id)
             super().segment_finished(session_id)
 
     def _compact_quietly(self, session_id: str) -> None:
-        """Make one object of the many that saves left."""
+        """Merge the objects that saves left into one."""
         quietly = contextlib.suppress(SnapshotError, OSError)  # best effort: the frames are safe as they are
         try:
             with quietly, self._objects.trusting_memory():
@@ -242,14 +242,14 @@ class ObjectStore(KeyedStore):
             with contextlib.suppress(ObjectMoved):  # of several machines that try at once, one makes it
                 self._bucket.put(MARKER, self._new_marker(), tag=None)
         made = self._bucket.get(MARKER)
-        if made is None and is_new:  # the service refused all who tried at once: then it is done over
+        if made is None and is_new:  # the service refused all concurrent attempts: try again
             raise SessionLocked(f"other machines are making the store {self._bucket.name}", hint="try again")
         if made is None:
             raise without_marker(self._bucket.name)
         return made
 
     def examine(self) -> list[tuple[str, str]]:
-        """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is.
+        """The findings of ``asnap doctor`` about this place: a level and a text each.
 
         Raises:
             InvalidInput: the service cannot keep writers apart.
@@ -266,13 +266,13 @@ class ObjectStore(KeyedStore):
     # As an archive ----------------------------------------------------------------------------------------
 
     def become_archive(self, about: Mapping[str, Any]) -> None:
-        """If there is no store yet, make one with the id of the store that says *about* of itself."""
+        """Create the store if it is missing, with the id in the marker *about* of the archived store."""
         self._copied_marker = json.dumps(dict(about), sort_keys=True).encode() + b"\n"
         if self._bucket.get(MARKER) is None:
             self._made()
 
     def take_keys(self, files: Mapping[str, bytes]) -> None:
-        """Have just these key files: those of the store that is archived here."""
+        """Replace the key files by those of the store that is archived here."""
         keys = KeyObject(self._bucket)
         present = {name: keys.read(name) for name in keys.names() or []}
         if not present:
@@ -281,7 +281,7 @@ class ObjectStore(KeyedStore):
             keys.replace(files)
 
     def put_note(self, path: str, data: bytes) -> None:
-        """Write a small object, in the place of the one that is there."""
+        """Write a small object; an existing one is replaced."""
         with contextlib.suppress(ObjectMoved):  # another process has just written a newer one
             present = self._bucket.get(path)
             self._bucket.put(path, data, tag=present.tag if present else None)

@@ -68,7 +68,7 @@ def _is_old(header: Header, seen: set[int]) -> bool:
 
 
 def _apply(document: StoredDocument, header: Header, lines: list[bytes]) -> bool:
-    """Apply a change; positions that lost frames filled are filled up with placeholders. False: it fits nowhere."""
+    """Apply a change; messages of lost frames become placeholders. Returns False if it cannot be applied."""
     before = len(document.messages)
     if not header.full:
         document.messages += [_LOST] * (header.at + header.delete - before)

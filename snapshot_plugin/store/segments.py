@@ -19,6 +19,7 @@ from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
 from snapshot_plugin.store.files import (
     disk_errors,
+    locked,
     make_private_dir,
     replace_file,
     sync_all,
@@ -28,7 +29,6 @@ from snapshot_plugin.store.files import (
     unavailable,
     write_all,
 )
-from snapshot_plugin.store.lock import locked
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.recent import Recent
 
@@ -39,9 +39,9 @@ SEGMENT_FRAMES = 256
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 _FIRST_LOOK = 1 << 16
 _KNOWN = 1024
-"""Of how many sessions a store object remembers where their files end."""
+"""How many sessions' file ends a store object caches."""
 _SETTLED_NS, _SECOND_NS = 100_000_000, 1_000_000_000
-"""A directory that changed so recently may change again within one tick of its file system's clock."""
+"""A directory changed within this time may change again in the same tick of the file system's clock."""
 
 
 class _Tail(NamedTuple):
@@ -58,17 +58,16 @@ class _Tail(NamedTuple):
 class _Known:
     """This writer's cache of one session's files; it can be rebuilt at any time."""
 
-    __slots__ = ("files", "held", "listed", "ours", "path", "tail", "tip")
+    __slots__ = ("held", "listed", "ours", "path", "session_id", "tail", "tip")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, session_id: str, path: str) -> None:
+        self.session_id, self.path = session_id, path
         self.tail: _Tail | None = None
         self.tip: Tip | None = None
         self.ours: set[str | None] = set()
         """Ids of frames that this writer has written, or made durable: the last of the log may be one."""
-        self.files: list[SegmentFile] = []
-        self.listed: tuple[int, ...] | None = None
-        """The stamp of the directory when it was listed; None if it may have changed since without another one."""
+        self.listed: tuple[tuple[int, ...], list[SegmentFile]] = (), []
+        """The stamp of the directory, and its files at that time. Threads share it: both are set at once."""
         self.held: locked | None = None
 
 
@@ -91,38 +90,23 @@ class SegmentFiles:
     def directory(self, session_id: str) -> Path:
         """Where the session's files are. A link there is refused: it could lead anywhere."""
         known = self._of(session_id)
-        self._stamp(known, session_id)
+        _stamp(known)
         return Path(known.path)
 
     def _of(self, session_id: str) -> _Known:
         known = self._known.get(session_id)
         if known is None:
-            known = _Known(self._path_of(session_id))
+            known = _Known(session_id, self._path_of(session_id))
             self._known.put(session_id, known)
         return known
 
     def _path_of(self, session_id: str) -> str:
         return str(self.sessions_dir / dirname_of(session_id))
 
-    def _stamp(self, known: _Known, session_id: str) -> tuple[int, ...]:
-        """What changes when a file comes or goes; empty if the directory is not there."""
-        try:
-            about = os.lstat(known.path)
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise unavailable("opening the session", error, session_id) from error
-        if not stat.S_ISDIR(about.st_mode):
-            raise StoreUnavailable(
-                f"{known.path} should be the directory of session {session_id} and is not one",
-                session_id=session_id, hint="move it away; nothing was written",
-            )  # fmt: skip
-        return about.st_mtime_ns, about.st_ctime_ns, about.st_ino
-
     def exclusively(self, session_id: str) -> locked:
         """See `FrameLog`."""
         known = self._of(session_id)
-        self._stamp(known, session_id)
+        _stamp(known)
         path = f"{known.path}/.lock"
         try:
             known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
@@ -136,35 +120,19 @@ class SegmentFiles:
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
-        path = self._of(session_id).path
+        known = self._of(session_id)
         return [
             Segment(
-                file.name, file.first, file.last, file.generation > 0, partial(_read, path, file.name, session_id)
+                file.name, file.first, file.last, file.generation > 0,
+                partial(_read, known.path, file.name, session_id),
             )
-            for file in self._files(session_id)
-        ]
-
-    def _files(self, session_id: str) -> list[SegmentFile]:
-        """The files that count. A directory that shows the stamp of the last look is not listed again."""
-        known = self._of(session_id)
-        stamp, now = self._stamp(known, session_id), time.time_ns()
-        if not stamp:
-            return []
-        if stamp != known.listed:
-            with disk_errors(f"reading session {session_id}", session_id=session_id):
-                try:
-                    known.files = present(os.listdir(known.path))  # noqa: PTH208 — this is on the path of a save
-                except FileNotFoundError:
-                    return []
-            changed = stamp[0]
-            has_settled = changed % _SECOND_NS and changed < now - _SETTLED_NS  # whole seconds: a coarse clock
-            known.listed = stamp if has_settled else None
-        return known.files
+            for file in _files(known)
+        ]  # fmt: skip
 
     def tip(self, session_id: str) -> Tip | None:
-        """See `FrameLog`. Usually one look: our own last frame is still the last one."""
-        files, known = self._files(session_id), self._of(session_id)
-        tail, held = known.tail, known.held
+        """See `FrameLog`. Usually one read: our own last frame is still the last one."""
+        known = self._of(session_id)
+        files, tail, held = _files(known), known.tail, known.held
         if held and held.thread != threading.get_ident():
             held = None
         if tail and files and files[-1].name == tail.name and _ends_with(f"{known.path}/{tail.name}", tail, held):
@@ -174,21 +142,19 @@ class SegmentFiles:
         return known.tip
 
     def _read_tip(self, session_id: str) -> tuple[Tip | None, _Tail | None]:
-        files = self._files(session_id)
+        known = self._of(session_id)
+        files = _files(known)
         tip = tip_of(self.segments(session_id))
-        return tip, self._locate(session_id, files, tip) if tip else None
-
-    def _locate(self, session_id: str, files: Sequence[SegmentFile], tip: Tip) -> _Tail | None:
-        """The tail to append behind, if the last file is a segment that ends exactly with the tip's frame."""
-        if not files or files[-1].generation:
-            return None
-        data = _read(self._of(session_id).path, files[-1].name, session_id)
+        # Where to append: behind the tip's frame, if the last file is a segment that ends exactly with it.
+        if tip is None or not files or files[-1].generation:
+            return tip, None
+        data = _read(known.path, files[-1].name, session_id)
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
-            return None
+            return tip, None
         opening = data[last.start : last.start + OPENING]
-        return _Tail(files[-1].name, last.start, len(data), opening, len(pieces), tip)
+        return tip, _Tail(files[-1].name, last.start, len(data), opening, len(pieces), tip)
 
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
@@ -197,16 +163,18 @@ class SegmentFiles:
         tail = None if fresh else previous
         if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
             tail = None
-        known.tail = None  # until this succeeds it is in doubt: after an error, a new segment is begun
+        known.tail = None  # unknown until this succeeds: after an error, a new segment is begun
         if (known.tip.id if known.tip else None) not in known.ours:
-            self._settle(known, session_id)
+            self._settle(known)
         known.ours.add(header.id)
         if tail:
-            _extend(known, tail, frame, session_id)
+            _extend(known, tail, frame)
             name, start, frames = tail.name, tail.end, tail.frames + 1
         else:
             name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
-            self._must_show(session_id, SegmentFile(name, header.hi, header.hi, 0))
+            new = SegmentFile(name, header.hi, header.hi, 0)
+            if any(covers(file, new) for file in _files(known)):  # others rewrote our failed save of this number
+                raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
             with disk_errors(f"saving session {session_id}", session_id=session_id):
                 self._create(Path(known.path), name, frame)
         known.tip = Tip(header.hi, header.id)
@@ -215,18 +183,13 @@ class SegmentFiles:
         self._known.put(session_id, known)
         return previous is not None and tail is None
 
-    def _must_show(self, session_id: str, new: SegmentFile) -> None:
-        """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
-        if any(covers(file, new) for file in self._files(session_id)):
-            raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
-
-    def _settle(self, known: _Known, session_id: str) -> None:
+    def _settle(self, known: _Known) -> None:
         """Make durable what we build on and did not write: its writer may have been killed before it was synced.
 
         Otherwise an acknowledged frame could survive a power cut without its base or its key.
         """
-        tip, files = known.tip, self._files(session_id)
-        with disk_errors(f"saving session {session_id}", session_id=session_id):
+        tip, files = known.tip, _files(known)
+        with disk_errors(f"saving session {known.session_id}", session_id=known.session_id):
             if tip:
                 holding = [file.name for file in files if file.first <= tip.seq]
                 sync_file(f"{known.path}/{holding[-1]}")
@@ -257,12 +220,13 @@ class SegmentFiles:
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        files, directory = self._files(session_id), self._of(session_id).path
+        known = self._of(session_id)
+        files = _files(known)
         if not files:
             return None
         with disk_errors(f"reading session {session_id}", session_id=session_id):
             try:
-                fd = os.open(f"{directory}/{files[-1].name}", os.O_RDONLY | _OPEN)
+                fd = os.open(f"{known.path}/{files[-1].name}", os.O_RDONLY | _OPEN)
             except FileNotFoundError:  # replaced or deleted since we looked
                 return None
             try:
@@ -331,9 +295,44 @@ class SegmentFiles:
         return [name for name, known in self._known.items() if known.tail and known.tail.end >= size]
 
     def doubt(self) -> None:
-        """There may be a new key: before the next frame of each session, make sure that the disk has it."""
+        """Sync the keys before the next frame of each session, because there may be a new one."""
         for known in self._known.values():
             known.ours = set()
+
+
+def _stamp(known: _Known) -> tuple[int, ...]:
+    """A value that changes when a file is added or removed; empty if there is no directory. A link is refused."""
+    try:
+        about = os.lstat(known.path)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise unavailable("opening the session", error, known.session_id) from error
+    if not stat.S_ISDIR(about.st_mode):
+        raise StoreUnavailable(
+            f"{known.path} should be the directory of session {known.session_id} and is not one",
+            session_id=known.session_id, hint="move it away; nothing was written",
+        )  # fmt: skip
+    return about.st_mtime_ns, about.st_ctime_ns, about.st_ino
+
+
+def _files(known: _Known) -> list[SegmentFile]:
+    """The files that count. A directory with an unchanged stamp is not listed again."""
+    stamp, now = _stamp(known), time.time_ns()
+    if not stamp:
+        return []
+    listed, files = known.listed
+    if stamp == listed:
+        return files
+    with disk_errors(f"reading session {known.session_id}", session_id=known.session_id):
+        try:
+            files = present(os.listdir(known.path))  # noqa: PTH208 — this is on the path of a save
+        except FileNotFoundError:
+            return []
+    changed = stamp[0]
+    if changed % _SECOND_NS and changed < now - _SETTLED_NS:  # whole seconds: a coarse clock
+        known.listed = stamp, files
+    return files
 
 
 def _read(directory: str, name: str, session_id: str) -> bytes:
@@ -347,7 +346,7 @@ def _read(directory: str, name: str, session_id: str) -> bytes:
 
 
 def _ends_with(path: str, tail: _Tail, held: locked | None) -> bool:
-    """Whether our last frame still ends the segment. Who holds the lock keeps it open, for `_extend`."""
+    """Whether our last frame still ends the segment. Under the lock, the file stays open for `_extend`."""
     try:
         fd = os.open(path, (os.O_RDWR | os.O_APPEND if held else os.O_RDONLY) | _OPEN)
     except OSError:
@@ -365,7 +364,7 @@ def _ends_with(path: str, tail: _Tail, held: locked | None) -> bool:
     return is_same
 
 
-def _extend(known: _Known, tail: _Tail, frame: bytes, session_id: str) -> None:
+def _extend(known: _Known, tail: _Tail, frame: bytes) -> None:
     """Write *frame* behind *tail* and sync once. On an error, take back what was written as far as possible."""
     held, fd = known.held, -1
     try:
@@ -380,7 +379,7 @@ def _extend(known: _Known, tail: _Tail, frame: bytes, session_id: str) -> None:
             with contextlib.suppress(OSError):
                 os.ftruncate(fd, tail.end)
         if isinstance(error, OSError):
-            raise unavailable(f"saving session {session_id}", error, session_id) from error
+            raise unavailable(f"saving session {known.session_id}", error, known.session_id) from error
         raise
     finally:
         if fd >= 0:

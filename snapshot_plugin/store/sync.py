@@ -1,8 +1,13 @@
-"""The store without an event loop: every operation as a plain call, from any thread."""
+"""The store without an event loop: every operation as a plain call, from any thread.
+
+`Turns` makes calls for one session run one at a time; both the plain and the asynchronous calls use it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -15,15 +20,58 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
-from snapshot_plugin.store.views import Changes, Page
+from snapshot_plugin.store.views import Changes, Page, StoredLines
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.core import StoreCore
     from snapshot_plugin.store.engine import LogStore
 
-__all__ = ["SyncStore"]
+__all__ = ["SyncStore", "Turns"]
 
 T = TypeVar("T")
+Wake = Callable[[], object]
+
+
+class Turns:
+    """Runs the calls for each session one at a time, in the order in which they were made.
+
+    Works across threads and event loops. A session takes memory here only while a call of it is under way.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: dict[str, deque[Wake]] = {}
+
+    def enter(self, session_id: str, wake: Wake) -> bool:
+        """Take the session's turn if it is free. Otherwise queue; *wake* is called once the turn is ours."""
+        with self._guard:
+            queue = self._waiting.get(session_id)
+            if queue is None:
+                self._waiting[session_id] = deque()
+                return True
+            queue.append(wake)
+            return False
+
+    def leave(self, session_id: str) -> None:
+        """Give the turn to the next in the queue. One whose event loop is closed is skipped."""
+        while True:
+            with self._guard:
+                queue = self._waiting[session_id]
+                if not queue:
+                    del self._waiting[session_id]
+                    return
+                wake = queue.popleft()
+            with contextlib.suppress(RuntimeError):
+                wake()
+                return
+
+    def withdraw(self, session_id: str, wake: Wake) -> None:
+        """Leave the queue; if the turn came meanwhile, pass it on."""
+        with self._guard:
+            queue = self._waiting[session_id]
+            if wake in queue:
+                queue.remove(wake)
+                return
+        self.leave(session_id)
 
 
 class SyncStore:
@@ -37,20 +85,18 @@ class SyncStore:
     def __init__(self, store: LogStore) -> None:
         self._store = store
 
-    @property
-    def _core(self) -> StoreCore:
-        return self._store.core
-
     def _run(self, work: Callable[..., T], *args: Any) -> T:
-        self._store.must_be_open()
         return self._store.prepared(work, args)
 
     def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
         store, gate = self._store, threading.Lock()
-        store.must_be_open()
         gate.acquire()
         if not store.turns.enter(check_session_id(session_id), gate.release):
-            gate.acquire()
+            try:
+                gate.acquire()
+            except BaseException:  # Ctrl-C
+                store.turns.withdraw(session_id, gate.release)
+                raise
         try:
             return store.prepared(work, args)
         finally:
@@ -67,51 +113,55 @@ class SyncStore:
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
         args = (snapshot, trigger, tuple(tags), base, labels or {})
-        return self._in_turn(snapshot.session_id, self._core.save, *args)
+        return self._in_turn(snapshot.session_id, self._store.core.save, *args)
 
     def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
         """See `SnapshotStore.load`."""
-        return self._in_turn(session_id, self._core.load, session_id, at, strict)
+        return self._in_turn(session_id, self._store.core.load, session_id, at, strict)
 
     def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """See `SnapshotStore.read`."""
-        return self._in_turn(session_id, self._core.read, session_id, at, strict)
+        return self._in_turn(session_id, self._store.core.read, session_id, at, strict)
 
     def tip(self, session_id: str) -> Tip | None:
         """See `SnapshotStore.tip`."""
-        return self._in_turn(session_id, self._core.tip, session_id)
+        return self._in_turn(session_id, self._store.core.tip, session_id)
 
     def page(self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50) -> Page:
         """See `SnapshotStore.page`."""
-        return self._in_turn(session_id, self._core.page, session_id, at, start, count)
+        return self._in_turn(session_id, self._store.core.page, session_id, at, start, count)
+
+    def lines(self, session_id: str, *, at: int | None = None) -> StoredLines:
+        """See `LogStore.lines`."""
+        return self._in_turn(session_id, self._store.core.lines, session_id, at)
 
     def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
         """See `SnapshotStore.section`."""
-        return self._in_turn(session_id, self._core.section, session_id, path, at)
+        return self._in_turn(session_id, self._store.core.section, session_id, path, at)
 
     def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
         """See `SnapshotStore.changes`."""
-        return self._in_turn(session_id, self._core.changes, session_id, since, at)
+        return self._in_turn(session_id, self._store.core.changes, session_id, since, at)
 
     def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """See `SnapshotStore.walk`."""
-        return self._in_turn(session_id, self._core.walk, session_id, tuple(seqs))
+        return self._in_turn(session_id, self._store.core.walk, session_id, tuple(seqs))
 
     def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
-        return self._run(self._core.list, labels or {})
+        return self._run(self._store.core.list, labels or {})
 
     def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.history`."""
-        return self._in_turn(session_id, self._core.history, session_id, labels or {})
+        return self._in_turn(session_id, self._store.core.history, session_id, labels or {})
 
     def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `SnapshotStore.delete`."""
-        return self._in_turn(session_id, self._core.delete, session_id, purge)
+        return self._in_turn(session_id, self._store.core.delete, session_id, purge)
 
     def trash(self) -> Sequence[Trashed]:
         """See `SnapshotStore.trash`."""
-        return self._run(self._core.trash)
+        return self._run(self._store.core.trash)
 
     def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
         """The labels of the newest snapshot of a session in the trash."""
@@ -122,11 +172,11 @@ class SyncStore:
 
     def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `SnapshotStore.undelete`."""
-        return self._run(self._core.undelete, token, session_id)
+        return self._run(self._store.core.undelete, token, session_id)
 
     def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """See `SnapshotStore.purge`."""
-        return self._run(self._core.purge, older_than, now)
+        return self._run(self._store.core.purge, older_than, now)
 
     def forget(
         self,
@@ -137,39 +187,39 @@ class SyncStore:
         dry_run: bool = False,
     ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
-        return self._in_turn(session_id, self._core.forget, session_id, policy, frozenset(seqs), dry_run)
+        return self._in_turn(session_id, self._store.core.forget, session_id, policy, frozenset(seqs), dry_run)
 
     def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """See `LogStore.drop`."""
-        return self._in_turn(session_id, self._core.drop, session_id, frozenset(seqs))
+        return self._in_turn(session_id, self._store.core.drop, session_id, frozenset(seqs))
 
     def undrop(self, session_id: str, token: str) -> Sequence[int]:
         """See `LogStore.undrop`."""
-        return self._in_turn(session_id, self._core.undrop, session_id, token)
+        return self._in_turn(session_id, self._store.core.undrop, session_id, token)
 
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        return self._run(self._core.check, session_id, repair)
+        return self._run(self._store.core.check, session_id, repair)
 
     def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""
-        return self._run(self._core.quarantined, session_id)
+        return self._run(self._store.core.quarantined, session_id)
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""
-        return self._in_turn(session_id, self._core.salvage, session_id)
+        return self._in_turn(session_id, self._store.core.salvage, session_id)
 
     def compact(self, session_id: str) -> None:
         """See `LogStore.compact`."""
-        self._in_turn(session_id, self._core.compact, session_id)
+        self._in_turn(session_id, self._store.core.compact, session_id)
 
     def take_out(self, session_id: str) -> Sequence[Copied]:
         """See `LogStore.take_out`."""
-        return self._in_turn(session_id, self._core.take_out, session_id)
+        return self._in_turn(session_id, self._store.core.take_out, session_id)
 
     def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
         """See `LogStore.put_in`."""
-        self._in_turn(session_id, self._core.put_in, session_id, copies, instead_of)
+        self._in_turn(session_id, self._store.core.put_in, session_id, copies, instead_of)
 
     def close(self) -> None:
         """Close the store, for both faces; see `SnapshotStore.aclose`."""

@@ -27,7 +27,7 @@ __all__ = ["Copied", "copies_in_trash", "put_in", "take_out", "verified", "with_
 
 
 class Copied(NamedTuple):
-    """One snapshot as it travels: what its frame says about it, and the change that leads to it."""
+    """One exported snapshot: the facts in its frame, and the change that leads to it."""
 
     header: Header
     payload: bytes
@@ -127,7 +127,7 @@ def _roots(copies: Sequence[Copied]) -> list[tuple[int, str]]:
 
 
 class _Renewed:
-    """Follows snapshots that travel, and gives each the root it has under another digest."""
+    """Applies exported snapshots in order, and computes the root of each under another digest."""
 
     def __init__(self, digest: Digest) -> None:
         self._rebuilt = Rebuilt(digest)

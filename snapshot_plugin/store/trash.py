@@ -71,7 +71,7 @@ class TrashDir:
             if entry.token == token:
                 return entry, self._trash / f"{dirname_of(entry.session_id)}.{token}"
         raise SnapshotNotFound(
-            f"nothing in the trash has the token {token}", hint="it was purged, or brought back before"
+            f"nothing in the trash has the token {token}", hint="it was purged, or restored before"
         )
 
     def trash(self) -> list[Trashed]:
@@ -101,9 +101,9 @@ class TrashDir:
             raise Conflict(
                 f"there is a new session {session_id}",
                 session_id=session_id,
-                hint="bring the old one back under another id, or delete the new one first",
+                hint="restore the old one under another id, or delete the new one first",
             )
-        if set(names) <= {".lock"}:  # ours, or left by a writer that was refused: it guards nothing
+        if set(names) <= {".lock"}:  # our own lock file, or that of a refused writer: it protects nothing
             shutil.rmtree(place)
         else:
             place.rename(self._trash / f"{place.name}.{new_id()}")

@@ -121,6 +121,4 @@ def _entry(session_id: str, gone: Gone) -> Trashed:
 
 
 def _nothing(token: str) -> SnapshotNotFound:
-    return SnapshotNotFound(
-        f"nothing in the trash has the token {token}", hint="it was purged, or brought back before"
-    )
+    return SnapshotNotFound(f"nothing in the trash has the token {token}", hint="it was purged, or restored before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key, section_paths
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -14,13 +14,19 @@ from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnapshot
 from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, undisturbed
-from snapshot_plugin.store.reader import find
+from snapshot_plugin.store.reader import FoundSnapshot, find, warn_of
+from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.replay import check_order, items_in, open_item
 
-__all__ = ["Changes", "Page", "Views"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.base import SnapshotStore
+
+__all__ = ["Changes", "Page", "StoredLines", "Views", "stored_lines"]
 
 _ENTRY_BYTES, _LINE_BYTES = 3 << 10, 128
-"""What an entry of the cache, and each line in it, takes beside its text."""
+"""Memory overhead of a cache entry, and of each line in it."""
+_FOUND = 4
+"""How many sessions' lines are kept for a load that follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +43,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What leads from one snapshot of a session to another, told from the stored lines."""
+    """The difference between two snapshots of a session, taken from the stored lines."""
 
     session_id: str
     since: int
@@ -49,6 +55,27 @@ class Changes:
     sections: dict[tuple[str, ...], Any]
     """The sections that are new or have another value."""
     removed: tuple[tuple[str, ...], ...]
+
+
+class StoredLines(NamedTuple):
+    """One snapshot: its number, the session without its messages, and those as stored lines, not validated."""
+
+    seq: int
+    session: SessionSnapshot
+    messages: Sequence[bytes]
+
+
+async def stored_lines(store: SnapshotStore, session_id: str, at: int | None = None) -> StoredLines:
+    """The newest snapshot, or the one numbered *at*, as lines. A store that has no lines is read as a whole."""
+    if hasattr(store, "lines"):
+        found: StoredLines = await store.lines(session_id, at=at)
+        return found
+    stored = await store.read(session_id, at=at)
+    return _as_lines(stored.ref.seq, stored.snapshot)
+
+
+def _as_lines(seq: int, whole: SessionSnapshot) -> StoredLines:
+    return StoredLines(seq, whole.evolve(messages=()), [message_line(message) for message in whole.messages])
 
 
 class _Lines:
@@ -75,6 +102,7 @@ class Views:
         self._kept: dict[tuple[str, int | None, str], _Lines] = {}
         self._size = 0
         self._lock = threading.Lock()
+        self._found: Recent[FoundSnapshot] = Recent(_FOUND)
 
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
         """Messages *start* to *start* + *count*; without *start*, the last *count*."""
@@ -88,14 +116,24 @@ class Views:
             messages=lines.messages(first, first + count),
         )  # fmt: skip
 
-    def lines(self, session_id: str) -> tuple[SessionSnapshot, list[bytes]]:
-        """The newest snapshot without its messages, and those as stored lines, which are not validated."""
-        document = find(self._log, session_id, self._keys_of(session_id), ahead=False).document
+    def lines(self, session_id: str, at: int | None) -> StoredLines:
+        """See `stored_lines`. A load right after the newest was read does not read it again; see `take_found`."""
+        lines = self._newest(session_id) if at is None else self._lines(session_id, at)
+        document = lines.document
         if document.version != CURRENT_VERSION:
-            whole = load_document(document.raw(session_id))
-            return whole.evolve(messages=()), [message_line(message) for message in whole.messages]
-        messages, document.messages = document.messages, []
-        return load_document(document.raw(session_id)), messages
+            return _as_lines(lines.seq, load_document(document.raw(session_id)))
+        return StoredLines(lines.seq, load_document(document.head(session_id)), document.messages)
+
+    def _newest(self, session_id: str) -> _Lines:
+        found = find(self._log, session_id, self._keys_of(session_id), ahead=False)
+        warn_of(found, session_id)
+        self._found.put(session_id, found)
+        return _Lines(found.header.hi, found.document, session_id)
+
+    def take_found(self, session_id: str) -> FoundSnapshot | None:
+        """The result of the last `lines`, if it still is the end of the log. Returned only once."""
+        found = self._found.pop(session_id)
+        return found if found and found.tip == self._log.tip(session_id) else None
 
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """The value of one section, as plain JSON; None if the snapshot has none there."""
@@ -103,7 +141,7 @@ class Views:
         return None if line is None else parsed(line)["value"]
 
     def changes(self, session_id: str, since: int, at: int | None) -> Changes:
-        """What leads from snapshot *since* to another one."""
+        """The difference between snapshot *since* and another one."""
         old, new = self._lines(session_id, since), self._lines(session_id, at)
         splice = splice_between(old.document.messages, new.document.messages)
         before, after = old.document.sections, new.document.sections
@@ -150,12 +188,15 @@ class Views:
         tip = self._log.tip(session_id)
         if tip is None:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        key = (session_id, at, tip.id)
-        kept = self._kept.get(key)
-        if kept is None:
-            found = find(self._log, session_id, self._keys_of(session_id), at=at, ahead=False)
-            kept = self._keep(key, _Lines(found.header.hi, found.document, session_id))
-        return kept
+        kept = self._kept.get((session_id, at, tip.id))
+        if kept is None and at == tip.seq:  # a damaged tip is not among what is found without a number
+            newest = self._kept.get((session_id, None, tip.id))
+            kept = newest if newest and newest.seq == at else None
+        return kept or self._keep((session_id, at, tip.id), self._find(session_id, at))
+
+    def _find(self, session_id: str, at: int | None) -> _Lines:
+        found = find(self._log, session_id, self._keys_of(session_id), at=at, ahead=False)
+        return _Lines(found.header.hi, found.document, session_id)
 
     def _keep(self, key: tuple[str, int | None, str], lines: _Lines) -> _Lines:
         with self._lock:

@@ -39,7 +39,7 @@ _SLACK = 64 * 1024
 _READ = 4
 """How many sessions that were only read are kept ready for a save; each keeps its lines in memory."""
 _TIPS = 1 << 14
-"""Of how many sessions a store object remembers its own last save, after their writers were dropped."""
+"""How many sessions' own last saves a store object remembers after their writers were dropped."""
 
 
 class _Section(NamedTuple):
@@ -63,7 +63,7 @@ class Delta(NamedTuple):
     written: int
     message_bytes: int
     live: int
-    """How many bytes the snapshot has once the step is taken; the rest of what was written is dead."""
+    """How many bytes the new snapshot has; all other bytes written so far are dead."""
 
 
 class SessionWriter:
@@ -111,14 +111,12 @@ class SessionWriter:
         writer._written, writer._message_bytes = found.written, sum(writer._sizes)
         return writer
 
-    def step_to(self, snapshot: SessionSnapshot) -> Delta:
-        """Encode the change to *snapshot*. When more than half of the written data is dead, write a full frame."""
-        step = self._step(snapshot, full=self._rebase)
-        if step.changed and not step.full and self._written + step.written > 2 * step.live + _SLACK:
-            return self._step(snapshot, full=True)
-        return step
+    def step_to(self, snapshot: SessionSnapshot, *, full: bool = False) -> Delta:
+        """Encode the change to *snapshot*; *full* encodes all of it.
 
-    def _step(self, snapshot: SessionSnapshot, *, full: bool) -> Delta:
+        A full frame is also made where more than half of the written data would be dead.
+        """
+        full = full or self._rebase
         old = None if full else self.snapshot
         splice = splice_between(old.messages if old else (), snapshot.messages)
         lines = [message_line(message) for message in snapshot.messages[splice.at : splice.at + splice.insert]]
@@ -129,9 +127,13 @@ class SessionWriter:
         kept_tail = [] if full else self._digests[after:]
         kept_bytes = 0 if full else self._message_bytes - sum(self._sizes[splice.at : after])
         chain = chain_from(start, digests + kept_tail, self._digest)
-        link = chain[-1] if chain else start
         sizes = [len(line) for line in lines]
         added = sum(sizes)
+        changed = bool(lines or splice.delete or section_lines or self.snapshot is None)
+        written = added + sum(map(len, section_lines))
+        live = kept_bytes + added + sum([section.size for section in sections.values()])
+        if changed and not full and self._written + written > 2 * live + _SLACK:
+            return self.step_to(snapshot, full=True)
         return Delta(
             snapshot=snapshot,
             splice=splice,
@@ -141,11 +143,13 @@ class SessionWriter:
             sizes=sizes,
             chain=chain,
             sections=sections,
-            root=root_of(link, [section.digest for section in sections.values()], self._digest),
-            changed=bool(lines or splice.delete or section_lines or self.snapshot is None),
-            written=added + sum(map(len, section_lines)),
+            root=root_of(
+                chain[-1] if chain else start, [section.digest for section in sections.values()], self._digest
+            ),
+            changed=changed,
+            written=written,
             message_bytes=kept_bytes + added,
-            live=kept_bytes + added + sum([section.size for section in sections.values()]),
+            live=live,
         )
 
     def _changed_sections(
@@ -167,7 +171,7 @@ class SessionWriter:
         return sections, lines
 
     def accept(self, step: Delta, *, seq: int, frame_id: str, size_bytes: int) -> None:
-        """The step is durable: it is the head now. Costs what changed."""
+        """Make *step*, which is durable now, the head. The cost depends on what changed."""
         at, delete, _ = step.splice
         if step.full:
             at, delete = 0, len(self._digests)
@@ -188,7 +192,8 @@ def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[
 
     A section at its default is absent, as in `Value.raw`.
     """
-    before, after = _fields(old), _fields(new)
+    before = {**old.__dict__, **(old.__pydantic_extra__ or {})} if old else {}
+    after = {**new.__dict__, **(new.__pydantic_extra__ or {})}
     changed = [name for name, value in after.items() if before.get(name, ABSENT) is not value]
     changed += [name for name in before if name not in after]
     for name in sorted(changed):
@@ -208,15 +213,8 @@ def _entries(group: str, left: Any, right: Any) -> Iterator[tuple[tuple[str, ...
             yield (group, key), value
 
 
-def _fields(snapshot: SessionSnapshot | None) -> dict[str, Any]:
-    if snapshot is None:
-        return {}
-    extra = snapshot.__pydantic_extra__
-    return {**snapshot.__dict__, **extra} if extra else snapshot.__dict__
-
-
 class Loaded(NamedTuple):
-    """A snapshot that was read, with all that is needed to save the next one."""
+    """A snapshot that was read, with everything needed to save the next one."""
 
     found: FoundSnapshot
     snapshot: SessionSnapshot
@@ -241,9 +239,11 @@ class Writers:
         self._saved: Recent[Tip] = Recent(_TIPS)
         self._read: Recent[Loaded] = Recent(_READ)
 
-    def load(self, session_id: str, at: int | None = None, *, strict: bool = False) -> Loaded:
-        """Read a snapshot; it remembers where it came from."""
-        found = find(self._log, session_id, self._keys_of(session_id), at=at)
+    def load(
+        self, session_id: str, at: int | None = None, *, strict: bool = False, known: FoundSnapshot | None = None
+    ) -> Loaded:
+        """Read a snapshot, or take the *known* one; it remembers where it came from."""
+        found = known or find(self._log, session_id, self._keys_of(session_id), at=at)
         if found.skipped and strict:
             raise error_of(found.skipped[0], f"session {session_id}")
         tip = found.tip if at is None else Tip(found.header.hi, found.header.id)
@@ -261,12 +261,13 @@ class Writers:
         """
         session_id = snapshot.session_id
         writer = self._writers.get(session_id)
-        expected = self._expected(snapshot)
+        own, loaded = self._saved.get(session_id), self._loaded_from(snapshot)
+        expected = loaded if own is None or (loaded and loaded.seq > own.seq) else own
         if writer is None or (named is None and writer.tip != expected) or named not in (None, writer.seq):
             writer = self._opened(session_id, expected)
             if named is None and writer.tip != expected and (expected or writer.seq):
                 raise overtaken(session_id, writer.tip)
-            if named is not None and self._is_another(snapshot, writer.tip):
+            if named is not None and _is_another(writer.tip, own, loaded):
                 self._saved.pop(session_id)
                 raise overtaken(session_id, writer.tip)
         if named is not None and named not in (writer.seq, writer.tip.seq if writer.tip else 0):
@@ -291,26 +292,13 @@ class Writers:
         self._writers.put(session_id, writer)
         return writer
 
-    def _expected(self, snapshot: SessionSnapshot) -> Tip | None:
-        own, loaded = self._saved.get(snapshot.session_id), self._loaded_from(snapshot)
-        if own is None or loaded is None:
-            return own or loaded
-        return own if own.seq >= loaded.seq else loaded
-
-    def _is_another(self, snapshot: SessionSnapshot, found: Tip | None) -> bool:
-        """Whether the end only has a number that we know: the session was deleted and made anew."""
-        known = [tip for tip in (self._saved.get(snapshot.session_id), self._loaded_from(snapshot)) if tip]
-        return found is not None and found not in known and found.seq in [tip.seq for tip in known]
-
     def _loaded_from(self, snapshot: SessionSnapshot) -> Tip | None:
         origin = origin_of(snapshot)
-        if origin is None or origin.session_id != snapshot.session_id or not self._is_here(origin):
+        if origin is None or origin.session_id != snapshot.session_id:
             return None
-        return Tip(origin.seq, origin.id)
-
-    def _is_here(self, origin: LoadedFrom) -> bool:
         place = self._place()
-        return not (origin.store and place) or origin.store == place
+        is_elsewhere = origin.store and place and origin.store != place
+        return None if is_elsewhere else Tip(origin.seq, origin.id)
 
     def _opened(self, session_id: str, expected: Tip | None) -> SessionWriter:
         keys = self._keys_of(session_id)
@@ -331,7 +319,7 @@ class Writers:
         return self._opened(session_id, None).seq
 
     def accepted(self, session_id: str, writer: SessionWriter) -> None:
-        """A save of ours is durable."""
+        """Remember that our save is durable."""
         if writer.tip:
             self._saved.put(session_id, writer.tip)
 
@@ -345,9 +333,14 @@ class Writers:
             self._writers.pop(session_id)
 
     def forget(self, session_id: str) -> None:
-        """Have saved nothing of this session."""
+        """Forget that this object saved or read the session."""
         for memory in (self._writers, self._saved, self._read):
             memory.pop(session_id)
+
+
+def _is_another(found: Tip | None, *known: Tip | None) -> bool:
+    """Whether the log ends with a known number but an unknown id: the session was deleted and recreated."""
+    return found is not None and found not in known and found.seq in [tip.seq for tip in known if tip]
 
 
 def overtaken(session_id: str, tip: Tip | None) -> Conflict:

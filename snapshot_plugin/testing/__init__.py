@@ -55,5 +55,5 @@ def _suite(module: str) -> Any:
             "the contracts are pytest suites, and pytest is not installed", hint="pip install pytest trio"
         ) from error
     if module not in sys.modules:
-        pytest.register_assert_rewrite(module)  # a failing backend sees values, not just "AssertionError"
+        pytest.register_assert_rewrite(module)  # pytest then shows the compared values of a failing backend
     return import_module(module)

@@ -1,5 +1,5 @@
 # ruff: noqa: S101 — it is part of a test suite
-"""A small ACP client over the stdio of a real process: it sees every byte, and every wait is bounded."""
+"""A small ACP client for a real process over stdio. It sees every byte, and every wait is bounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["AGENT", "PATIENCE", "Client", "RpcError", "allow", "reject"]
 
 PATIENCE = 30.0
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
-"""The command of the scripted agent; flags go behind it."""
+"""The command of the scripted agent; append flags to it."""
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Json | None]
@@ -117,7 +117,7 @@ class Client:
     # Sending ----------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Bytes, as they are."""
+        """Write bytes unchanged."""
         assert self.process.stdin is not None
         view = memoryview(data)
         with self._writing:
@@ -125,11 +125,11 @@ class Client:
                 view = view[self.process.stdin.write(view) or 0 :]
 
     def send(self, message: Json) -> None:
-        """One message."""
+        """Send a message."""
         self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def notify(self, method: str, params: Json) -> None:
-        """A notification."""
+        """Send a notification."""
         self.send({"method": method, "params": params})
 
     def begin(self, method: str, params: Json, *, request_id: int | str | None = None) -> int | str:
@@ -140,7 +140,7 @@ class Client:
         return request_id
 
     def answer_to(self, request_id: int | str, *, timeout: float = PATIENCE) -> Json:
-        """The whole answer, be it a result or an error."""
+        """The whole answer: a result or an error."""
         return self.wait_for(
             lambda message: "method" not in message and message.get("id") == request_id,
             since=self._marks[request_id],
@@ -148,20 +148,20 @@ class Client:
         )
 
     def request(self, method: str, params: Json, *, timeout: float = PATIENCE) -> Any:
-        """Send a request and return its result; `RpcError` for an error."""
+        """Send a request and return its result. Raises `RpcError` if the answer is an error."""
         answer = self.answer_to(self.begin(method, params), timeout=timeout)
         if "error" in answer:
             raise RpcError(answer["error"])
         return answer["result"]
 
     def respond(self, request: Json, result: Json) -> None:
-        """Answer a request of the agent's that was left open."""
+        """Answer a request of the agent that was left open."""
         self.send({"id": request["id"], "result": result})
 
     # The usual conversation -------------------------------------------------------------------------------
 
     def initialize(self, **capabilities: Any) -> Json:
-        """Shake hands."""
+        """Send ``initialize`` and return the result."""
         params = {"protocolVersion": 1, "clientCapabilities": capabilities}
         result: Json = self.request("initialize", params)
         return result
@@ -175,7 +175,7 @@ class Client:
         return self.begin("session/prompt", {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]})
 
     def prompt(self, session_id: str, text: str, *, timeout: float = PATIENCE) -> str:
-        """A whole turn; returns the words the agent said in it."""
+        """Run a whole turn; returns the text of the agent's message."""
         mark = len(self.received)
         answer = self.answer_to(self.begin_prompt(session_id, text), timeout=timeout)
         if "error" in answer:
@@ -185,7 +185,7 @@ class Client:
     # What was received ------------------------------------------------------------------------------------
 
     def updates(self, session_id: str | None = None, *, since: int = 0) -> list[Json]:
-        """The updates of a session (or of all), in order, from the received message *since* on."""
+        """The updates of a session (default: of all), in order, starting with the received message *since*."""
         found = [
             message["params"]
             for _, message in self.received[since:]
@@ -199,7 +199,7 @@ class Client:
         return "".join(update["content"]["text"] for update in updates if update["sessionUpdate"] == kind)
 
     def wait_for(self, predicate: Callable[[Json], bool], *, since: int = 0, timeout: float = PATIENCE) -> Json:
-        """The first received message that fits, waiting for it if it has not come yet."""
+        """The first received message that matches; waits for it."""
         seen, deadline = since, time.monotonic() + timeout
         with self._changed:
             while True:
@@ -227,7 +227,7 @@ class Client:
         self.wait_for(lambda message: text in _chunk(message), since=since, timeout=timeout)
 
     def wait_for_request(self, method: str, *, since: int = 0, timeout: float = PATIENCE) -> Json:
-        """The first request of this method the agent made of us."""
+        """The first request with this method from the agent; waits for it."""
         return self.wait_for(lambda message: message.get("method") == method, since=since, timeout=timeout)
 
     @property
@@ -236,7 +236,7 @@ class Client:
         return "".join(self._lines_of_stderr)
 
     def wait_for_stderr(self, text: str, *, timeout: float = PATIENCE) -> None:
-        """Wait until the process has written *text* there."""
+        """Wait until the process has written *text* to stderr."""
         with self._changed:
             assert self._changed.wait_for(lambda: text in self.stderr, timeout), self.stderr
 
@@ -279,7 +279,7 @@ class Client:
                 self.asked.append(message)
             self._changed.notify_all()
         if is_request:
-            with contextlib.suppress(OSError, ValueError):  # it is gone, or we hung up
+            with contextlib.suppress(OSError, ValueError):  # the process ended, or we closed its stdin
                 self._reply(message)
 
     def _reply(self, message: Json) -> None:

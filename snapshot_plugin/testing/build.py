@@ -1,4 +1,4 @@
-"""Small sessions to test with: the same content each time, no clock and no randomness."""
+"""Small sessions for tests: the same content each time, without clock and randomness."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_message(text: str, *, role: Role = "user", **fields: Any) -> Message:
-    """A message with one text block; *fields* are any others of `Message`."""
+    """A message with one text block; *fields* are further fields of `Message`."""
     return Message(role=role, content=text, **fields)
 
 
 def make_snapshot(*texts: str, session_id: str = "session", **fields: Any) -> SessionSnapshot:
-    """A session in which user and assistant say *texts* in turn; *fields* are any others of `SessionSnapshot`."""
+    """A session with *texts* from user and assistant in turn; *fields* are further fields of `SessionSnapshot`."""
     roles: tuple[Role, Role] = ("user", "assistant")
     said = tuple(make_message(text, role=roles[index % 2]) for index, text in enumerate(texts))
     defaults = {"created_at": _WHEN, "updated_at": _WHEN, "messages": said}

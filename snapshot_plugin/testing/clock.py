@@ -12,7 +12,7 @@ _START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class FixedClock:
-    """Pass it as ``clock``; calling it returns the time.
+    """Pass it as ``clock``. A call returns the time, which changes only by `advance`.
 
     ::
 
@@ -25,10 +25,10 @@ class FixedClock:
         self._now = as_utc(now)
 
     def __call__(self) -> datetime:
-        """The present moment, in UTC; the same one until `advance`."""
+        """The clock's time, in UTC."""
         return self._now
 
     def advance(self, step: timedelta) -> datetime:
-        """Move on by *step* (back, where it is negative, as real clocks do) and return the new time."""
+        """Move the clock by *step* (backwards if it is negative) and return the new time."""
         self._now += step
         return self._now

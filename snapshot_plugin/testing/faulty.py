@@ -1,4 +1,4 @@
-"""A store that fails when a test wants it to."""
+"""A store that fails when a test tells it to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
-from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.views import Changes, Page
@@ -37,7 +36,7 @@ T = TypeVar("T")
 
 
 class FaultyCall(NamedTuple):
-    """One call of a store's method: the how-manieth of that method (from 1), and of which session."""
+    """One call of a store's method: its number among the calls of that method (from 1), and its session."""
 
     method: str
     number: int
@@ -46,15 +45,15 @@ class FaultyCall(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What happens to a call: it waits for *hold*, and then raises *error*. Either may be left out.
+    """The fault of a call: it waits for *hold*, then raises *error*. Either may be omitted.
 
-    With *after*, that is after the inner store has done its work, as when an answer gets lost.
+    With *after*, this happens after the inner store has done its work, as if the answer was lost.
     """
 
     error: Exception | None = None
     after: bool = False
     hold: anyio.Event | threading.Event | None = None
-    """A call through ``sync`` needs a `threading.Event`."""
+    """For a call through ``sync``, a `threading.Event`."""
 
     async def happen(self) -> None:
         """Wait, then raise."""
@@ -66,7 +65,7 @@ class Fault:
             raise self.error
 
     def happen_here(self) -> None:
-        """As `happen`, in a thread without an event loop."""
+        """Like `happen`, in a thread without an event loop."""
         if isinstance(self.hold, threading.Event):
             self.hold.wait()
         elif self.hold is not None:
@@ -94,7 +93,7 @@ class FaultyStore:
         store = FaultyStore(MemoryStore(), every(3, full, "save"))
         store = FaultyStore(MemoryStore(), lambda call: full if call.session_id == "unlucky" else None)
 
-    `calls` lists what was called so far. Closing is never faulty.
+    `calls` lists the calls so far. Closing never fails.
     """
 
     def __init__(self, inner: SnapshotStore, script: Script = lambda _call: None) -> None:
@@ -109,7 +108,7 @@ class FaultyStore:
         return self.inner.capabilities
 
     def fault_of(self, method: str, session_id: str | None) -> Fault:
-        """Note the call, and say what happens to it."""
+        """Record the call, and return its fault."""
         number = 1 + sum(call.method == method for call in self.calls)
         call = FaultyCall(method, number, session_id)
         self.calls.append(call)
@@ -193,7 +192,7 @@ class FaultyStore:
         return await self._through("undelete", None, lambda: self.inner.undelete(token, session_id=session_id))
 
     async def purge(self, *, older_than: timedelta | None = None, now: datetime | None = None) -> Sequence[Trashed]:
-        """See `SnapshotStore.purge`. The grace period is the inner store's unless it is given."""
+        """See `SnapshotStore.purge`. The default grace period is that of the inner store."""
         if older_than is None:
             return await self._through("purge", None, lambda: self.inner.purge(now=now))
         return await self._through("purge", None, lambda: self.inner.purge(older_than=older_than, now=now))
@@ -242,10 +241,7 @@ class _FaultySync(SyncStore):
 
     def __init__(self, faulty: FaultyStore) -> None:
         self._faulty, self._inner = faulty, faulty.inner.sync
-
-    @property
-    def _core(self) -> StoreCore:
-        return self._inner._core  # noqa: SLF001 — the same class
+        super().__init__(self._inner._store)  # noqa: SLF001 — the same class
 
     def _run(self, work: Callable[..., T], *args: Any) -> T:
         return self._through(None, work, partial(self._inner._run, work, *args))  # noqa: SLF001

@@ -9,8 +9,8 @@
         def code(self, place):                     # for another process: defines `live_place`
             return f"from my_package import MyPlace; live_place = MyPlace({str(place)!r})"
 
-`hold_sync` and `delete` are optional; the cases that need them are skipped without them. A place whose leases end
-some time after the death of their owner says in `outlive` how to wait for that.
+`hold_sync` and `delete` are optional; without them, the tests that need them are skipped. If a lease ends some time
+after its owner died, override `outlive` to wait for that.
 """
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
@@ -53,7 +53,7 @@ _OWNER = """
 
 
 class LiveContract:
-    """Everything a `LivePlace` promises. Subclass it, say how to `open` one, and run pytest."""
+    """Everything that a `LivePlace` promises. Subclass it, define `open`, and run pytest."""
 
     def open(self, place: Any) -> LivePlace:
         """A new object over *place*."""
@@ -65,13 +65,13 @@ class LiveContract:
 
     @contextmanager
     def hold_sync(self, place: Any, begun: threading.Event, go_on: threading.Event) -> Iterator[None]:
-        """While this is entered, a flush sets *begun* and then waits for *go_on*. Optional."""
+        """A context manager in which a flush sets *begun* and then waits for *go_on*. Optional."""
         _ = place, begun, go_on
         pytest.skip("this suite does not say how to hold a sync (hold_sync)")
         yield
 
     def delete(self, place: Any, session_id: str) -> None:
-        """Delete the session as another process would, although it is live. Optional."""
+        """Delete the live session, as another process would. Optional."""
         _ = place, session_id
         pytest.skip("this suite does not say how to delete a live session (delete)")
 
@@ -81,7 +81,7 @@ class LiveContract:
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Any:
-        """Where one test's sessions live; override it to return whatever `open` needs."""
+        """The place of one test's sessions; override it to return what `open` needs."""
         return tmp_path / "place"
 
     # The lease -------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class LiveContract:
             assert threads.submit(hold.append, [{"n": 2}]).result(PATIENCE) == 2
             again = threads.submit(hold.flush)
             assert not flush.done()
-            assert not again.done()  # it may not return before the sync that covers its record has ended
+            assert not again.done()  # must not return before the sync that covers its record has ended
             go_on.set()
             flush.result(PATIENCE)
             again.result(PATIENCE)
@@ -343,7 +343,7 @@ class LiveContract:
             hold.release()
 
     def _die_with(self, place: Any, lines: list[str]) -> tuple[int, int]:
-        """Have a process take the session, append a record for each line, and be killed; its pid and epoch."""
+        """Kill a process that has taken the session and appended a record per line; its pid and epoch."""
         with self._process(place) as process:
             taken = _heard(process)
             for line in lines:
@@ -374,7 +374,7 @@ class LiveContract:
 
 
 def _all_of(hold: Hold) -> list[Record]:
-    """All records in the spool, whatever was truncated before them."""
+    """All records in the spool, regardless of earlier truncation."""
     for after in range(hold.last + 1):
         try:
             return list(hold.unsaved(after))

@@ -44,18 +44,18 @@ def answer(document: Document) -> Response:
 
 
 def json_answer(value: Mapping[str, Any], status: int = 200) -> Response:
-    """JSON, in which what could turn or hide text is escaped; never kept by the browser."""
+    """JSON with invisible and bidirectional characters escaped. The browser does not cache it."""
     headers = {"cache-control": "no-store"}
     return Response(readable_json(value, indent=None), status, headers, media_type="application/json")
 
 
 def failure(error: SnapshotError, place: str | None) -> Response:
-    """What went wrong, and what to do next."""
+    """An error: what went wrong, and what to do next."""
     return json_answer(describe(error, place=place), _STATUS.get(error.code, 500))
 
 
 def refusal(status: int, code: str, message: str) -> Response:
-    """What the guard answers to a request that is not welcome."""
+    """The guard's answer to a refused request."""
     told = {"code": code, "message": message, "session_id": None, "hint": "", "next": "asnap ui"}
     head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
     return json_answer({**head, **told, "retryable": False, "cause": None}, status)

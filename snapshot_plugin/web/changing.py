@@ -1,4 +1,4 @@
-"""What the page changes: each is an operation that the page itself and ``asnap undo`` can take back."""
+"""Routes that change something. Each change is an operation that the page and ``asnap undo`` can undo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PATIENCE = 10.0
 
 
 async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[str, Any]:
-    """What the request asks for: a JSON object with no other fields than these."""
+    """The request's JSON object. Fields other than *fields* are rejected."""
     data = b""
     async for chunk in request.stream():
         data += chunk
@@ -51,12 +51,12 @@ def _site(request: Request) -> Site:
 
 
 async def _relabel(request: Request) -> Response:
-    """Rename, tag, pin or note: one of them at a time, so that each is one operation."""
+    """Rename, tag, pin or note; one at a time, so that each is one operation."""
     site = _site(request)
     asked = await _body(request, title=str, add_tags=list, remove_tags=list, pinned=bool, note=str)
     row = await site.row(request.path_params["id"])
     session_id = row.session_id
-    if row.live and not row.seq:  # a label is kept in a snapshot, and there is none yet
+    if row.live and not row.seq:  # a label needs a snapshot, and there is none yet
         await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
     if not asked:
         raise InvalidInput("nothing is to change", hint="title, add_tags, remove_tags, pinned or note")
@@ -92,7 +92,7 @@ async def _fork(request: Request) -> Response:
 
 
 async def _snapshot(request: Request) -> Response:
-    """Ask the process that has the session to save it now."""
+    """Ask the process that owns the session to save it now."""
     site = _site(request)
     await _body(request)
     session_id = (await site.row(request.path_params["id"])).session_id
@@ -111,7 +111,7 @@ async def _delete(request: Request) -> Response:
 
 
 async def _forget(request: Request) -> Response:
-    """Move sessions to the trash, or say what would go with ``dry_run``."""
+    """Move sessions to the trash; with ``dry_run``, only say which would go."""
     site = _site(request)
     asked = await _body(request, sessions=list, dry_run=bool)
     return answer(await _forgotten(site, _texts(asked, "sessions"), dry_run=asked.get("dry_run", False)))

@@ -1,8 +1,8 @@
-"""Who may talk to the server: our own page, with the token, on this machine's own name.
+"""Refuse every request that is not from our own page, with the token, on this machine's own name.
 
 - ``Host`` must be the address we listen on, else 421: a foreign name that resolves to 127.0.0.1 is refused.
-- ``Origin`` and ``Sec-Fetch-Site`` must be our own, else 403: other pages reach nothing. Only opening the page
-  itself (a link, a start page) may come from elsewhere; it holds no data.
+- ``Origin`` and ``Sec-Fetch-Site`` must be our own, else 403, so other pages have no access. Only navigation to the
+  page itself (a link, a start page) may come from other sites; the page holds no data.
 - Everything below ``/api/`` needs ``Authorization: Bearer TOKEN``, else 401. There is no cookie: cookies are shared
   between the ports of a host.
 - A request that changes something must be JSON, else 415, and is refused with 403 in read-only mode.
@@ -37,7 +37,7 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses what is not from our own page; adds the headers that keep the page to itself."""
+    """Refuses requests that are not from our own page; adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str, read_only: bool) -> None:
         self._app, self._hosts, self._read_only = app, frozenset(hosts), read_only
@@ -63,7 +63,7 @@ class Guard:
             await refusal(*refused)(scope, receive, send_guarded)
 
     def _refused(self, scope: Scope, headers: Headers) -> tuple[int, str, str] | None:
-        """The status, code and reason of a refusal; None if the request is welcome."""
+        """The status, code and reason of a refusal; None if the request is allowed."""
         if headers.get("host") not in self._hosts:
             return 421, "wrong_host", "this address is not the server's own"
         is_api, is_read = scope["path"].startswith("/api/"), scope["method"] in _READS

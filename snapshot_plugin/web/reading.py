@@ -1,4 +1,4 @@
-"""What the page reads: routes of ``/api/v1`` that change nothing."""
+"""Routes of ``/api/v1`` that only read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
-from snapshot_plugin.operations.comparing import compare, shortened
+from snapshot_plugin.operations.comparing import compare_targets, shortened
 from snapshot_plugin.operations.exporting import FORMS, export
 from snapshot_plugin.operations.listed import listed
 from snapshot_plugin.operations.messages import messages, whole_message
 from snapshot_plugin.operations.moments import moment
-from snapshot_plugin.operations.references import Target
-from snapshot_plugin.operations.scope import Selection
+from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.scope import Selection, tagged_before
 from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.showing import Shown, history
 from snapshot_plugin.operations.statistics import statistics
@@ -30,11 +30,12 @@ from snapshot_plugin.web.site import Site
 
 __all__ = ["ROUTES"]
 
+_VERSION = version("snapshot-plugin")
 _PAGE = 500
 _MESSAGES = 100
 _MOST = 500
 _LONGEST_COMPARED = 2_000
-"""So many characters of a text are in a comparison; the page shows 1,500."""
+"""The most characters of a text in a comparison; the page shows 1,500."""
 _ENDINGS = {"bundle": "asnap", "markdown": "md", "html": "html", "json": "json"}
 
 
@@ -50,7 +51,7 @@ def _number(request: Request, name: str, default: int | None = None) -> int | No
     try:
         return int(text)
     except ValueError:
-        raise InvalidInput(f"{name}={text!r} is no number") from None
+        raise InvalidInput(f"{name}={text!r} is not a number") from None
 
 
 def _moment(request: Request, name: str, now: datetime, *, end: bool = False) -> datetime | None:
@@ -59,14 +60,15 @@ def _moment(request: Request, name: str, now: datetime, *, end: bool = False) ->
 
 
 async def _about(request: Request) -> Response:
-    """What the page has to know about the server."""
+    """What the page needs to know about the server."""
     site = _site(request)
     return json_answer(
         {
             "schema_version": 1,
             "kind": "ui",
-            "version": version("snapshot-plugin"),
+            "version": _VERSION,
             "store": site.config.storage_path,
+            "option": with_store("", site.place),
             "encrypted": site.is_encrypted,
             "read_only": site.read_only,
         }
@@ -75,29 +77,30 @@ async def _about(request: Request) -> Response:
 
 async def _sessions(request: Request) -> Response:
     site, asked = _site(request), request.query_params
-    work = site.work
+    work, rows, tags = site.work, await site.rows(), tuple(asked.getlist("tag"))
     selection = Selection(
         below=asked.get("project") or None,
         agent=asked.get("agent") or None,
         since=_moment(request, "since", work.now),
         until=_moment(request, "until", work.now, end=True),
-        tags=tuple(asked.getlist("tag")),
+        tags=tags,
+        tagged_before=await tagged_before(site.store, rows, tags),
         live=asked.get("live") == "1",
     )
-    whole = listed(await site.rows(), selection, encrypted=site.is_encrypted, as_of=work.now)
-    rows = whole.sessions
+    whole = listed(rows, selection, encrypted=site.is_encrypted, as_of=work.now)
+    shown = whole.sessions
     if after := asked.get("after"):
-        place = next((n for n, row in enumerate(rows) if row.session_id == after), -1)
-        rows = rows[place + 1 :]
+        place = next((n for n, row in enumerate(shown) if row.session_id == after), -1)
+        shown = shown[place + 1 :]
     limit = max(1, _number(request, "limit", _PAGE) or _PAGE)
-    return answer(replace(whole, sessions=rows[:limit]))
+    return answer(replace(whole, sessions=shown[:limit]))
 
 
 async def _session(request: Request) -> Response:
     site = _site(request)
     row = await site.row(request.path_params["id"])
     at = _number(request, "at")
-    if row.seq == 0:  # nothing but a spool yet
+    if row.seq == 0:  # it has only a spool yet
         return answer(Shown(session=row, snapshot=0, as_of=site.work.now))
     try:
         shown = await site.shown(await _target(request, at))
@@ -135,7 +138,7 @@ async def _message(request: Request) -> Response:
 
 
 async def _resume(request: Request) -> Response:
-    """The command that resumes a session, to be copied: the server itself starts nothing."""
+    """The command that resumes a session, for the user to copy: the server itself starts nothing."""
     site = _site(request)
     session_id = await site.session_id(request.path_params["id"])
     command = with_store(f"asnap resume {shlex.quote(session_id)}", site.place)
@@ -143,12 +146,12 @@ async def _resume(request: Request) -> Response:
 
 
 async def _export(request: Request) -> Response:
-    """A session as a file; with ``about=1`` what is in the file, and how many secrets were taken out."""
+    """A session as a file; with ``about=1``, what the file contains and how many secrets were removed."""
     site, asked = _site(request), request.query_params
     target = await _target(request, _number(request, "at"))
     form = next((name for name in FORMS if name == asked.get("form", "html")), None)
     if form is None:
-        raise InvalidInput(f"{asked.get('form')!r} is no form", hint=f"one of {', '.join(FORMS)}")
+        raise InvalidInput(f"{asked.get('form')!r} is not a form", hint=f"one of {', '.join(FORMS)}")
     clean = asked.get("redact", "1") != "0"
     made = await export(site.work, site.store, [target.session_id], form=form, clean=clean, at=target.seq)
     if asked.get("about") == "1":
@@ -164,7 +167,9 @@ async def _diff(request: Request) -> Response:
     site, asked = _site(request), request.query_params
     if not asked.get("a"):
         raise InvalidInput("a names what to compare", hint="a and b are sessions, or snapshots: id@3")
-    found = await compare(site.store, asked["a"], asked.get("b") or None)
+    metas = await site.metas()
+    one, other = resolve(asked["a"], metas), resolve(asked["b"], metas) if asked.get("b") else None
+    found = await compare_targets(site.store, one, other)
     return answer(shortened(found, _LONGEST_COMPARED))
 
 

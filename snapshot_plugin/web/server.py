@@ -1,4 +1,4 @@
-"""The application and its server: one page, its files, the API, on 127.0.0.1 and nowhere else."""
+"""The application and its server: one page, its files and the API, on 127.0.0.1 only."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _PAGES = ("/", "/s/{id:path}", "/compare", "/stats", "/trash")
 
 
 def new_token() -> str:
-    """What the page has to know to be answered."""
+    """A new random token, which every API request must carry."""
     return secrets.token_urlsafe(24)
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on this machine alone; *port* 0 takes any that is free.
+    """A socket that listens on 127.0.0.1 only; *port* 0 takes any free port.
 
     Raises:
         InvalidInput: the port is taken, or not allowed.
@@ -49,14 +49,12 @@ def listening(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         opened.close()
         why = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(
-            f"port {port} cannot be used: {why}", hint="without --port a free one is taken"
-        ) from error
+        raise InvalidInput(f"port {port} cannot be used: {why}", hint="omit --port to use a free one") from error
     return opened
 
 
 def _files() -> dict[str, Response]:
-    """The page and what belongs to it, read once: a browser asks for all of them before it shows anything."""
+    """The page's files, read once, because a browser requests all of them before it shows anything."""
     headers = {"cache-control": "no-cache"}
     return {
         path.name: Response(path.read_bytes(), headers=headers, media_type=_TYPES[path.suffix])
@@ -66,7 +64,7 @@ def _files() -> dict[str, Response]:
 
 
 def application(site: Site, *, port: int, token: str) -> Starlette:
-    """Everything that is served for one store."""
+    """The application that serves one store."""
     hosts = [f"{_ADDRESS}:{port}", f"localhost:{port}"]
     watcher = events.Watcher(site)
 

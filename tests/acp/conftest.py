@@ -8,7 +8,6 @@ import pytest
 
 from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import UNABLE, proxied
-from tests.forkserver import forked_clients
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,13 +15,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the proxy writes down for undo is not the developer's."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forked(state: None) -> Iterator[None]:
-    """Hosts and agents start from a process that has imported what they need."""
-    with forked_clients("tests.acp.warm"):
         yield
 
 

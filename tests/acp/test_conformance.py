@@ -8,7 +8,6 @@ Where the kit seeds no turn, we do, and compare.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from snapshot_plugin.testing.acp_client import Client, RpcError
+from tests import forkserver
 from tests.acp.proxied import UNABLE, history, proxied, words
 
 Json = dict[str, Any]
@@ -298,7 +298,7 @@ class TestSessions:
             client.prompt(session_id, "say one")
             client.request("session/delete", {"sessionId": session_id})
             undo = [sys.executable, "-m", "snapshot_plugin", "undo", "--store", str(tmp_path)]
-            assert subprocess.run(undo, capture_output=True, timeout=60, check=False).returncode == 0
+            assert forkserver.run(undo, timeout=60).returncode == 0
             assert session_id in str(client.request("session/list", {}))
 
     def test_DELETE_002_deleting_an_unknown_session_succeeds(self, client: Client, session_id: str) -> None:

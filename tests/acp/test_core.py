@@ -257,6 +257,27 @@ def test_pending_requests_are_answered_once_before_the_restart() -> None:
     assert core.from_agent({"id": 5, "result": {}}) == []
 
 
+def test_requests_of_a_restarted_agent_get_new_ids_and_their_answers_and_cancellations_find_them() -> None:
+    core = started()
+    ask = {"id": 0, "method": "session/request_permission", "params": {"sessionId": "s"}}
+    assert core.from_agent(ask)[-1] is PASS
+    core.cut_connection()
+    assert core.from_client({"id": 0, "result": {}}) == [], "late: its process has ended"
+    (shown,) = [action.message for action in core.from_agent(ask) if isinstance(action, ToClient)]
+    (cancelled,) = core.from_agent({"method": "$/cancel_request", "params": {"requestId": 0}})
+    assert isinstance(cancelled, ToClient)
+    assert cancelled.message["params"]["requestId"] == shown["id"] != 0
+    assert core.from_client({"id": 0, "result": {}}) == []
+    assert sent(core.from_client({"id": shown["id"], "result": {}})) == [{"id": 0, "result": {}}]
+
+
+def test_two_proxies_in_a_row_never_use_the_same_request_id() -> None:
+    ids = [
+        message["id"] for core in (started(), started()) for message in sent(core.from_client(asked("session/new")))
+    ]
+    assert len(set(ids)) == 2
+
+
 def test_clients_login_is_repeated_before_any_session_is_restored() -> None:
     core = started()
     supervision = Supervision(core, restarts=True)

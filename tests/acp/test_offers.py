@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.offers import PAGE, BadCursor, merged_list, offered, page
+from snapshot_plugin.acp.listing import PAGE, BadCursor, merged_list, page
+from snapshot_plugin.acp.messages import offered
 from snapshot_plugin.model.meta import SnapshotMeta
 from tests.acp.events import BLANK
 

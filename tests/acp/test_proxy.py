@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from snapshot_plugin.testing.acp_client import AGENT, Client, RpcError
+from tests import forkserver
 from tests.acp.proxied import history, proxied, words
 
 
@@ -163,6 +163,17 @@ class TestKilled:
             told = client.prompt(session_id, "echo-blocks")
             assert "before" in told
             assert "part-005." in told
+            assert not any(b"_asnap/" in incoming.line for incoming in client.received), "editors do not know it"
+
+    @linux
+    def test_client_that_asks_for_it_gets_the_grade_of_the_restore(self, tmp_path: Path) -> None:
+        with proxied(tmp_path / "store", "--no-load", "--no-resume") as client:
+            client.initialize(_meta={"asnap": {"restored": True}})
+            session_id = client.new_session()
+            client.prompt(session_id, "say before")
+            os.kill(agent_pid(client), signal.SIGKILL)
+            told = client.wait_for(lambda m: m.get("method") == "_asnap/restored")["params"]
+            assert (told["sessionId"], told["grade"], told["messages"]) == (session_id, "context", 2)
 
     @linux
     def test_interrupted_tool_is_shown_as_failed_with_an_unknown_outcome(self, tmp_path: Path) -> None:
@@ -369,11 +380,11 @@ class TestRestore:
     def test_unknown_session_to_resume_is_refused_before_a_session_is_opened(self, tmp_path: Path) -> None:
         line = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(tmp_path), "--session", "nope"]
 
-        done = subprocess.run([*line, "--", "cat"], input=b"", capture_output=True, timeout=60, check=False)
+        done = forkserver.run([*line, "--", "cat"], timeout=60)
 
         assert done.returncode == 4
 
-    def test_second_proxy_is_told_which_process_owns_the_session(self, tmp_path: Path) -> None:
+    def test_second_proxy_gets_an_error_that_names_the_owner(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as first:
             first.initialize()
             session_id = first.new_session()

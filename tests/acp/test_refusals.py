@@ -1,4 +1,4 @@
-"""An agent that refuses what it offered: the client is served from the record all the same, and it is said."""
+"""An agent that refuses what it advertises: the client is served from the record, and is told."""
 
 from __future__ import annotations
 

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from snapshot_plugin.acp.hosts.proxy import Proxy
-from snapshot_plugin.acp.live_work import begin
-from snapshot_plugin.acp.methods import SessionMethods
+from snapshot_plugin.acp.methods import SessionMethods, begin
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 Json = dict[str, Any]
-CHUNK = 8
+CHUNK = 7
 """Modules that a streamed chunk runs through, in the proxy and on a local disk."""
-RESTORE = 24
+RESTORE = 21
 """Modules of `acp` and `live` that a native restore runs through; those below them belong to a load."""
 
 
@@ -133,6 +132,7 @@ def test_a_restore_runs_through_few_modules(tmp_path: Path) -> None:
         road = {module for module in tuple(modules) if module.startswith(("acp.", "live."))}
         os.close(asks)
         relay.join(20)
+        assert proxy.end() == 0
     for fd in (client_in, client_out):
         os.close(fd)
     assert answer["result"]["_meta"]["asnap"]["restored"]["grade"] == "native-load"

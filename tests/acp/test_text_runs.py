@@ -107,7 +107,7 @@ def test_line_with_unusual_text_is_parsed_on_its_own(odd: bytes) -> None:
     assert [message for message, _ in found].count(None) == len(lines) - len(alone)
 
 
-def test_a_run_goes_on_line_by_line_under_another_id_of_its_session() -> None:
+def test_a_run_continues_line_by_line_under_another_session_id() -> None:
     texts = ["one ", "two \n", '"three" ', "é😀"]
     runs = TextRuns(lambda _session: True)
     shown = b""

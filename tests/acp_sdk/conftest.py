@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
-from tests.forkserver import forked_clients
-
-
-@pytest.fixture(scope="session", autouse=True)
-def forked() -> Iterator[None]:
-    """Agents and orchestrators start from a process that has imported what they need."""
-    with forked_clients("tests.acp.warm", "tests.acp_sdk.killed", "acp.stdio"):
-        yield
 
 
 @pytest.fixture

@@ -65,17 +65,17 @@ class TestPure:
     def test_damaged_history_is_ignored(self, section: Any) -> None:
         assert kept_history(record().evolve(plugins={"acp-history": section}), "scripted") is None
 
-    def test_model_is_told_only_what_the_agent_does_not_remember(self) -> None:
+    def test_model_is_sent_only_what_the_agent_does_not_remember(self) -> None:
         kept = record(*turn("one"), *turn("two", interrupted="killed"))
         note = note_about(kept, remembered=2) or ""
         assert "answer two" in note
         assert "one" not in note
 
-    def test_agent_without_memory_is_told_the_whole_conversation(self) -> None:
+    def test_agent_without_memory_is_sent_the_whole_conversation(self) -> None:
         note = note_about(record(*turn("one"), *turn("two")), remembered=0) or ""
         assert note.index("answer one") < note.index("answer two")
 
-    def test_agent_that_remembers_everything_is_told_nothing(self) -> None:
+    def test_agent_that_remembers_everything_is_sent_nothing(self) -> None:
         assert note_about(record(), remembered=0) is None
         assert note_about(record(*turn("one")), remembered=2) is None
 
@@ -191,7 +191,7 @@ class TestAgent:
         assert "heard two" in agent.heard()[0][-1]
         assert "heard one" not in agent.heard()[0][-1]
 
-    async def test_agent_that_ignores_its_history_is_told_everything(self, tmp_path: Path) -> None:
+    async def test_agent_that_ignores_its_history_is_sent_everything(self, tmp_path: Path) -> None:
         class Broken(ScriptedAgent):
             def history(self, session_id: str) -> Any:
                 return {}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from acp.schema import ClientCapabilities, Implementation
 
@@ -23,6 +28,8 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
 )
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.session import LiveSession
+from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.events import SessionRestored
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
@@ -132,7 +139,7 @@ async def test_unknown_fidelity_requirement_is_refused_before_anything_starts(ma
             pass
 
 
-async def test_interrupted_turn_is_told_with_the_next_prompt_and_not_shown_as_user_text(
+async def test_interrupted_turn_is_reported_with_the_next_prompt_and_not_shown_as_user_text(
     manager: SnapshotManager, state: tuple[str, str], tmp_path: Path
 ) -> None:
     async with recorded(manager, *state) as (connection, _, _):
@@ -319,6 +326,72 @@ async def test_abandoning_an_unresponsive_agent_is_immediate(manager: SnapshotMa
             async with resume_agent(command, session_id, manager, client=Orchestrator()):
                 pass
     assert gave_up.cancelled_caught
+    assert not manager.live
+
+
+async def test_agent_whose_command_is_gone_at_the_restart_is_given_up(
+    manager: SnapshotManager, tmp_path: Path
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    script = tmp_path / "agent"
+    agent = " ".join(map(shlex.quote, [*AGENT, "--misbehave", "crash-on-load"]))
+    script.write_text(f'#!/bin/sh\nrm "$0"\nexec {agent}\n')
+    script.chmod(0o700)
+    with anyio.fail_after(PATIENCE), pytest.raises(AgentUnavailable):
+        async with resume_agent([str(script)], session_id, manager, client=Orchestrator()):
+            raise AssertionError("the agent cannot be restarted")
+    assert not manager.live
+
+
+async def test_abandoning_it_while_the_session_is_read_releases_the_session(tmp_path: Path) -> None:
+    class Interrupted(FilesystemStore):
+        scope: anyio.CancelScope | None = None
+
+        def prepared(self, work: Any, args: Any) -> Any:
+            if self.scope is not None:
+                anyio.from_thread.run_sync(self.scope.cancel, token=token)
+            return super().prepared(work, args)
+
+    store, token = Interrupted(tmp_path / "store"), anyio.lowlevel.current_token()
+    async with SnapshotManager(store) as manager:
+        session_id = await a_conversation(manager, cwd=tmp_path)
+        with anyio.CancelScope() as store.scope:
+            async with resume_agent(AGENT, session_id, manager, client=Orchestrator()):
+                pass
+        assert store.scope.cancelled_caught
+        assert not manager.live
+        assert owner_of(store.session_dir(session_id)) is None
+
+
+async def test_task_cancelled_while_the_session_is_taken_releases_the_session(
+    manager: SnapshotManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = await a_conversation(manager, cwd=tmp_path)
+    takes, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+    take = LiveSessions.resume
+
+    def slow(sessions: LiveSessions, session_id: str) -> LiveSession:
+        takes.set()
+        assert may_end.wait(PATIENCE)
+        try:
+            return take(sessions, session_id)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(LiveSessions, "resume", slow)
+
+    async def resume() -> None:
+        async with resume_agent(AGENT, session_id, manager, client=Orchestrator()):
+            raise AssertionError("it was cancelled")
+
+    resuming = asyncio.create_task(resume())
+    assert await anyio.to_thread.run_sync(takes.wait, PATIENCE)
+    resuming.cancel()
+    await asyncio.wait({resuming}, timeout=0.2)  # it must wait for the thread; if not, it ends now
+    may_end.set()
+    assert await anyio.to_thread.run_sync(ended.wait, PATIENCE)
+    await asyncio.wait({resuming}, timeout=PATIENCE)
+    assert resuming.cancelled()
     assert not manager.live
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -48,7 +49,7 @@ async def test_agent_that_writes_much_to_stderr_does_not_hang(caplog: pytest.Log
     agent = await StdioAgent.start(python(code))
     assert await first_of(agent) == {"id": 1}
     assert await first_of(agent) is None
-    assert (await agent.last_words()).splitlines() == ["noise"] * 20
+    assert (await agent.stderr_tail()).splitlines() == ["noise"] * 20
     await agent.close()
 
 
@@ -122,3 +123,15 @@ async def test_messages_reach_the_agent_whole() -> None:
     await agent.send(message)
     assert json.dumps(await first_of(agent)) == json.dumps(message)
     await agent.close()
+
+
+async def test_cancelled_close_ends_the_agent_first() -> None:
+    agent = await StdioAgent.start(python("import time; print('{}', flush=True); time.sleep(600)"))
+    assert await first_of(agent) == {}
+    closing = asyncio.create_task(agent.close())
+    await asyncio.sleep(0)  # it has begun
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=30)
+    assert closing.cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(agent.pid, 0)

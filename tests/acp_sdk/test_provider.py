@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
@@ -183,6 +184,29 @@ async def test_an_agent_that_does_not_start_leaves_nothing_behind(manager: Snaps
     assert not manager.live
     with pytest.raises(SnapshotNotFound):
         await manager.restore("refactor")
+
+
+async def test_start_that_is_cancelled_leaves_the_session_free(
+    manager: SnapshotManager, agent: tuple[str, ...]
+) -> None:
+    await a_session(manager, *agent)
+    waits = anyio.Event()
+
+    async def never() -> Any:
+        waits.set()
+        await anyio.sleep_forever()
+
+    acp = AcpProvider(None, manager, client=Orchestrator(), connect=never)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(create_or_resume_session, acp, "refactor", None, manager)
+        await waits.wait()
+        assert manager.live == ("refactor",)
+        tasks.cancel_scope.cancel()
+    assert not manager.live
+    acp = provider(manager, *agent)
+    session, report = await create_or_resume_session(acp, "refactor", None, manager)
+    assert report.grade == "native-load"
+    await stop_session(acp, session, manager)
 
 
 async def test_remote_agent_is_reached_through_a_transport(

@@ -17,6 +17,7 @@ from snapshot_plugin.acp.sdk import record
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.store import files
@@ -177,7 +178,7 @@ async def opened(wire: Wire, manager: SnapshotManager, client: Any) -> Any:
 
 def spooled(store: FilesystemStore) -> list[Json]:
     directory = store.session_dir("s-1")
-    return [dict(entry.data) for entry in spool.read_spool(directory, session_id="s-1").records]
+    return [dict(entry.data) for entry in read_spool(directory, session_id="s-1").records]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pytest
 from snapshot_plugin import FilesystemStore, SessionSnapshot
 from snapshot_plugin.cli import main
 from snapshot_plugin.codec.sources import KeySource
+from tests import forkserver
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def asnap_process(home: Path) -> Asnap:
 
     def run(*words: str | Path) -> Ran:
         line = [sys.executable, "-m", "snapshot_plugin", *map(str, words)]
-        done = subprocess.run(line, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+        done = forkserver.run(line, timeout=60)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run

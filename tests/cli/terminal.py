@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import select
+import struct
+import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pexpect
 import pyte
+
+from tests import forkserver
 
 __all__ = ["Terminal"]
 
@@ -42,14 +49,19 @@ class Terminal:
         self.screen = _Screen(columns, lines)
         self._stream: Any = pyte.ByteStream(self.screen)
         self.received = b""
-        self._child: Any = pexpect.spawn(
-            sys.executable,
-            ["-m", "snapshot_plugin", *map(str, words)],
-            dimensions=(lines, columns),
+        self._end, theirs = pty.openpty()
+        self._set_size()
+        self._child = forkserver.Popen(
+            [sys.executable, "-m", "snapshot_plugin", *map(str, words)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
             env={**os.environ, "TERM": "xterm-256color", **(env or {})},
-            timeout=patience,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
         )
-        self.screen.answer = self._child.send
+        os.close(theirs)
+        self.screen.answer = self.send
 
     def __enter__(self) -> Self:
         return self
@@ -57,16 +69,21 @@ class Terminal:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._child.close(force=True)
+        os.close(self._end)
+        try:
+            self._child.wait(1)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait(self._patience)
 
     def send(self, keys: str) -> None:
         """Type."""
-        self._child.send(keys)
+        os.write(self._end, keys.encode())
 
     def resize(self, columns: int, lines: int) -> None:
         """Make the window another size."""
         self.screen.resize(lines, columns)
-        self._child.setwinsize(lines, columns)
+        self._set_size()
 
     @property
     def lines(self) -> list[str]:
@@ -95,8 +112,7 @@ class Terminal:
         deadline = time.monotonic() + self._patience
         while self._read():
             assert time.monotonic() < deadline, self.text
-        self._child.wait()
-        return int(self._child.exitstatus if self._child.exitstatus is not None else -self._child.signalstatus)
+        return self._child.wait(self._patience)
 
     def colour_of(self, text: str) -> str:
         """The colour in which *text* is shown, where it first is."""
@@ -105,13 +121,23 @@ class Terminal:
                 return str(self.screen.buffer[number][column].fg)
         raise AssertionError(f"no {text!r}:\n{self.text}")
 
+    def _set_size(self) -> None:
+        fcntl.ioctl(
+            self._end, termios.TIOCSWINSZ, struct.pack("HHHH", self.screen.lines, self.screen.columns, 0, 0)
+        )
+
     def _read(self) -> bool:
-        try:
-            data = self._child.read_nonblocking(65536, timeout=1)
-        except pexpect.TIMEOUT:
+        """Show what the command writes within a second; False when it has closed the terminal."""
+        if not select.select([self._end], [], [], 1)[0]:
             return True
-        except pexpect.EOF:
-            return False
+        try:
+            data = os.read(self._end, 65536)
+        except OSError:  # Linux says end of file in this way
+            data = b""
         self.received += data
         self._stream.feed(data)
-        return True
+        return bool(data)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

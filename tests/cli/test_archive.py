@@ -198,7 +198,7 @@ def test_undo_works_from_another_machine(
     assert bucket.sync.load("session").title is None
 
 
-def test_operations_of_machines_that_meet_are_all_written_down(server: S3Server) -> None:
+def test_concurrent_operations_of_several_machines_are_all_logged(server: S3Server) -> None:
     lines = [ObjectStore(bucket_at(URL), background=False).operation_lines for _ in range(2)]
 
     def meanwhile(before: list[bytes]) -> list[bytes]:

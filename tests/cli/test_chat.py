@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,8 @@ def descendants(terminal: Terminal) -> list[int]:
 def kill_all(terminal: Terminal) -> None:
     """Kill the chat, the recorder and the agent, as a power cut would."""
     for each in descendants(terminal):
-        os.kill(each, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # an agent may end as soon as its proxy is gone
+            os.kill(each, signal.SIGKILL)
 
 
 def test_resume_continues_in_the_terminal_and_print_shows_the_command(agent: tuple[str, ...], place: Path) -> None:
@@ -165,6 +167,12 @@ def test_narrow_terminal_without_colour_handles_resize_and_a_huge_paste(
     (name,) = session_ids(place)
     assert loaded(place, name).messages[0].text == pasted
     assert not COLOUR.search(terminal.received)
+    with Terminal("resume", name, columns=100, lines=60) as terminal:
+        terminal.wait_for("restored: ")
+        terminal.send(CTRL_D)
+        terminal.end()
+    assert b"line 9999" in terminal.received
+    assert b"line 5000" not in terminal.received
 
 
 def test_killed_agent_is_restarted_and_the_chat_continues(agent: tuple[str, ...]) -> None:
@@ -175,6 +183,111 @@ def test_killed_agent_is_restarted_and_the_chat_continues(agent: tuple[str, ...]
         terminal.wait_for("error: ")
         said(terminal, "say still here", "still here")
         said(terminal, "remember", "earlier turns")
+        terminal.wait_for("Scripted agent · small · mode ask · restored: native-load")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
+def agent_process(terminal: Terminal, agent: tuple[str, ...]) -> int:
+    line = "\0".join(agent).encode() + b"\0"
+    (found,) = (each for each in descendants(terminal) if _command_line(Path(f"/proc/{each}")) == line)
+    return found
+
+
+def test_agent_killed_between_turns_is_back_before_the_next_prompt(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent, lines=50) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        os.kill(agent_process(terminal, agent), signal.SIGKILL)
+        terminal.wait_for("mode ask · restored: ")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
+def test_second_ctrl_c_leaves_an_agent_that_does_not_cancel(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        terminal.send("stream 1000 30" + ENTER)
+        terminal.wait_for("part-003")
+        os.kill(agent_process(terminal, agent), signal.SIGSTOP)
+        terminal.send(CTRL_C)
+        terminal.wait_for("Ctrl-C again ends the chat")
+        terminal.send(CTRL_C)
+        assert terminal.end() == 0
+    (name,) = session_ids(place)
+    assert "part-003" in loaded(place, name).messages[-1].text
+
+
+def test_ctrl_c_at_the_prompt_clears_it_and_the_second_on_an_empty_one_leaves(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        terminal.send("never sent")
+        terminal.wait_for("> never sent")
+        terminal.send(CTRL_C)
+        terminal.wait_for(lambda: ">" in terminal.lines)
+        assert "ends the chat" not in terminal.text
+        terminal.send(CTRL_C)
+        terminal.wait_for("Ctrl-C again ends the chat")
+        said(terminal, "say not yet", "not yet")
+        terminal.wait_for(lambda: terminal.lines[-1] == " Scripted agent · small · mode ask")  # the turn is over
+        terminal.send(CTRL_C)
+        terminal.wait_for(lambda: terminal.text.count("Ctrl-C again ends the chat") == 2)
+        terminal.send(CTRL_C)
+        assert terminal.end() == 0
+
+
+def test_ctrl_c_cancels_a_permission_question(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        terminal.send("ask" + ENTER)
+        terminal.wait_for("Esc  none of them")
+        terminal.send(CTRL_C)
+        terminal.wait_for("(cancelled)")
+        said(terminal, "say still here", "still here")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
+def test_ctrl_c_and_ctrl_d_leave_instead_of_resuming(agent: tuple[str, ...], place: Path, key: str) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        kill_all(terminal)
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("Resume it? [Y/n]")
+        terminal.send(key)
+        assert terminal.end() == 130
+    assert len(session_ids(place)) == 1
+
+
+def test_ctrl_c_ends_the_start_of_an_agent_that_does_not_answer(agent: tuple[str, ...], home: Path) -> None:
+    hold = home / "hold"
+    hold.touch()
+    agent = (*agent, "--hold", str(hold))
+    with Terminal("chat", "--", *agent) as terminal:
+        line = "\0".join(agent).encode() + b"\0"
+        terminal.wait_for(lambda: any(_command_line(Path(f"/proc/{pid}")) == line for pid in descendants(terminal)))
+        terminal.send(CTRL_C)
+        assert terminal.end() == 130
+
+
+def test_sessions_switches_back_to_the_one_that_was_forked(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent, columns=100, lines=40) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/rename", "error: give a name")
+        said(terminal, "/rename trunk", "is called 'trunk'")
+        said(terminal, "/fork second", "restored: ")
+        said(terminal, "say only in the fork", "only in the fork")
+        terminal.send("/sessions" + ENTER)
+        terminal.wait_for("2 of 2")
+        terminal.send("trunk")  # the fork's words do not match, whichever of the two was saved last
+        terminal.wait_for(lambda: any(line.startswith("> ") and " trunk " in line for line in terminal.lines))
+        terminal.send(ENTER)
+        terminal.wait_for(lambda: any(line.startswith("trunk · 2 messages") for line in terminal.lines))
+        terminal.wait_for(lambda: terminal.lines[-1] == " Scripted agent · small · mode ask")
+        said(terminal, "remember", "earlier turns: 1; last prompt: say the first words")
         terminal.send(CTRL_D)
         assert terminal.end() == 0
 
@@ -240,6 +353,13 @@ def test_missing_agent_command_is_reported(place: Path) -> None:
     with Terminal("chat", "--", "no-such-agent-anywhere") as terminal:
         assert terminal.end() == 9
     assert b"error" in terminal.received
+
+
+def test_agent_that_ends_at_once_is_named_as_the_cause(place: Path) -> None:
+    with Terminal("chat", "--", *AGENT, "--no-such-option") as terminal:
+        assert terminal.end() == 9
+    assert "error: the agent ended instead of answering" in terminal.text
+    assert "send it again" not in terminal.text
 
 
 def test_hostile_agent_output_cannot_control_the_terminal(agent: tuple[str, ...]) -> None:

@@ -43,7 +43,7 @@ def said(terminal: Terminal, prompt: str, wanted: str) -> None:
     terminal.wait_for(wanted)
 
 
-def test_a_published_agent_streams_uses_a_tool_is_cancelled_and_killed_and_goes_on(
+def test_a_published_agent_streams_uses_a_tool_is_cancelled_killed_and_resumed(
     environment: dict[str, str], place: Path
 ) -> None:
     command = ("chat", "--", *START)
@@ -56,6 +56,7 @@ def test_a_published_agent_streams_uses_a_tool_is_cancelled_and_killed_and_goes_
         terminal.send(CTRL_C)
         terminal.wait_for("(cancelled)")
         os.kill(descendants(terminal)[-1], signal.SIGKILL)
+        terminal.wait_for("starting it again")  # a prompt sent to the dying agent would be answered with an error
         said(terminal, "[[say again]]", "answer-again.")
         said(terminal, "[[stream last 400]]", "last-010")
         kill_all(terminal)

@@ -6,11 +6,12 @@ import sys
 import pytest
 
 from snapshot_plugin.cli.commands.demo_agent import GO_ON, WORDS
+from tests import forkserver
 
 
 def _asnap(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "snapshot_plugin", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return forkserver.run(command, text=True, timeout=60)
 
 
 @pytest.mark.requirement("ORBIT-USE-CRASH", "ORBIT-USE-LITTLE-LOST", "TERMINAL-USE-CONTINUE")

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
+import anyio
 import jsonschema
 import pytest
 
+from snapshot_plugin.codec.document import message_of
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionSnapshot
-from snapshot_plugin.operations.comparing import Compared
+from snapshot_plugin.operations.comparing import Compared, compare_snapshots
+from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded
@@ -171,3 +176,22 @@ def test_line_numbers_fit_a_narrow_terminal(home: Path, place: Path) -> None:
     with Terminal("diff", "talk", "--stat", columns=40) as terminal:
         terminal.wait_for("tokens")
         terminal.wait_for("settings  config.mode")
+
+
+def test_only_messages_that_differ_are_read(place: Path) -> None:
+    messages = [make_message(f"message {n}") for n in range(200)]
+    long = make_snapshot(session_id="long").append(*messages[:-1])
+    saved(place, long, long.append(messages[-1]))
+    read: list[str] = []
+
+    def note(frame: Any, event: str, _arg: object) -> None:
+        if event == "call" and frame.f_code is message_of.__code__:
+            read.append(frame.f_locals["session_id"])
+
+    store = FilesystemStore(place, background=False)
+    sys.setprofile(note)
+    try:
+        found = anyio.run(compare_snapshots, store, "long", 1, 2)
+    finally:
+        sys.setprofile(None)
+    assert (found.common_prefix, [said.number for said in found.added], read) == (199, [200], ["long"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from snapshot_plugin.exchange.bundle import unpack
 from snapshot_plugin.operations.exporting import Exported
 from snapshot_plugin.store.transfer import verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
+from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 from tests.cli.terminal import Terminal
@@ -197,7 +197,7 @@ def test_exported_text_cannot_control_the_terminal(asnap: Asnap, place: Path) ->
 
 def test_a_bundle_through_a_pipe_is_the_same_bytes(kept: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "export", "01a"]
-    done = subprocess.run(line, capture_output=True, timeout=60, check=True)
+    done = forkserver.run(line, timeout=60, check=True)
     assert len(unpack(done.stdout)) == 2
 
 

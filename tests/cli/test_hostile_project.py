@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.testing import make_snapshot
+from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 
 CONFLICT = "<<<<<<< ours\n[tool.asnap]\n=======\n>>>>>>> theirs\n"
@@ -62,13 +62,8 @@ def test_a_broken_project_file_is_never_fatal(home: Path, place: Path, plant: Pl
     saved(place, make_snapshot("hello", session_id="s1"))
     plant(Path.cwd())
 
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "snapshot_plugin", *line.split()],
-        input=b"for the client\n" * 10_000,
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
+    command = [sys.executable, "-m", "snapshot_plugin", *line.split()]
+    done = forkserver.run(command, input=b"for the client\n" * 10_000, timeout=30)
 
     assert done.returncode == 0, done.stderr.decode()
     assert b"Traceback" not in done.stderr
@@ -85,6 +80,13 @@ def test_unused_project_file_is_named(asnap: Asnap, name: str) -> None:
     assert any(".asnap.toml" in notice for notice in done.json["notices"])
 
 
+def test_a_warning_reads_as_a_sentence_and_with_verbose_names_its_module(asnap: Asnap) -> None:
+    HOSTILE["merge conflict in ours"](Path.cwd())
+
+    assert asnap("list").err.startswith("warning: /")
+    assert asnap("list", "-v").err.startswith("snapshot_plugin.manager.config: /")
+
+
 def test_conflict_in_an_unrelated_file_is_not_mentioned(asnap: Asnap) -> None:
     (Path.cwd() / "pyproject.toml").write_text(CONFLICT.replace("asnap", "other"))
 
@@ -96,9 +98,9 @@ def test_conflict_in_an_unrelated_file_is_not_mentioned(asnap: Asnap) -> None:
 def test_run_leaves_the_clients_input_alone(home: Path, place: Path) -> None:
     HOSTILE["standard input"](Path.cwd())
     seen = home / "seen"
-    command = [sys.executable, "-P", "-m", "snapshot_plugin", "run", "--", "sh", "-c", f"cat > '{seen}'"]
+    command = [sys.executable, "-m", "snapshot_plugin", "run", "--", "sh", "-c", f"cat > '{seen}'"]
 
-    subprocess.run(command, input=b'{"jsonrpc":"2.0","method":"x"}\n', timeout=30, check=False)
+    forkserver.run(command, input=b'{"jsonrpc":"2.0","method":"x"}\n', timeout=30)
 
     assert b'"method"' in seen.read_bytes()
 

@@ -18,6 +18,7 @@ from snapshot_plugin.exchange.carrying import bring
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.build import make_message
+from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 from tests.cli.stored import loaded, session_ids
@@ -152,7 +153,7 @@ def test_taken_id_is_refused(asnap: Asnap, bundle: Path, place: Path) -> None:
 
 def test_standard_input_can_be_imported(bundle: Path, asnap: Asnap, place: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "import", "-", "--json"]
-    done = subprocess.run(line, input=bundle.read_bytes(), capture_output=True, timeout=60, check=True)
+    done = forkserver.run(line, input=bundle.read_bytes(), timeout=60, check=True)
 
     assert json.loads(done.stdout)["sessions"][0]["session_id"] == "01aaaa"
     assert listed(place) == {"01aaaa"}

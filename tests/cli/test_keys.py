@@ -187,7 +187,7 @@ def test_a_running_proxy_seals_frames_and_spool_with_the_rotated_key(asnap: Asna
         return keys.primary
 
     old = primary()
-    run = (sys.executable, "-P", "-m", "snapshot_plugin", "run", "--", *AGENT)
+    run = (sys.executable, "-m", "snapshot_plugin", "run", "--", *AGENT)
     with Client(run, env={"ASNAP_KEY_FILE": str(key)}) as client:
         client.initialize()
         session_id = client.new_session()

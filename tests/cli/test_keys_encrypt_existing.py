@@ -17,6 +17,7 @@ from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.operations import encrypting
 from snapshot_plugin.operations.log import OperationLog
+from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 
@@ -111,10 +112,10 @@ def test_interrupted_encryption_is_resumed_by_the_same_command(
 def test_repeatedly_killed_encryption_loses_nothing(home: Path, filled: Path, asnap: Asnap) -> None:
     before = asnap("list", "--all", "--json").json["sessions"]
     words = ("keys", "init", "--encrypt-existing", "--generate", str(home / "key"))
-    line = [sys.executable, "-P", "-m", "snapshot_plugin", *words]
-    patience, killed = 0.1, 0
+    line = [sys.executable, "-m", "snapshot_plugin", *words]
+    patience, killed = 0.01, 0
     while True:
-        child = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        child = forkserver.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             _, said = child.communicate(timeout=patience)
         except subprocess.TimeoutExpired:

@@ -171,6 +171,15 @@ def test_tags_of_snapshots_match_the_tag_filter(asnap: Asnap, place: Path) -> No
     assert ids(asnap("list", "--tag", "pre-deploy", "--json").json) == ["a"]
 
 
+def test_tags_of_earlier_snapshots_match_the_tag_filter(asnap: Asnap, place: Path) -> None:
+    saved(place, session("a", tags=("night",)), tags=("pre-deploy",))
+    saved(place, session("a", tags=("night",), title="later"), session("b"), session("c"))
+    saved(place, session("c", title="later"))
+    for words in (["--tag", "pre-deploy"], ["--tag", "pre-deploy", "--tag", "night"]):
+        assert ids(asnap("list", *words, "--json").json) == ["a"]
+    assert ids(asnap("list", "--tag", "pre-deploy", "--tag", "day", "--json").json) == []
+
+
 @pytest.mark.requirement("TERMINAL-MANAGER-LIMIT")
 def test_a_limit_keeps_the_newest(asnap: Asnap, place: Path) -> None:
     saved(place, *(session(f"s{age}", age=age) for age in range(5)))

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from snapshot_plugin import SnapshotMeta
+from snapshot_plugin import FilesystemStore, SnapshotMeta
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.operations.references import resolve, short_ids
+from snapshot_plugin.operations.references import find, resolve, short_ids
+from snapshot_plugin.testing import make_message, make_snapshot
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -103,3 +106,16 @@ def test_working_memory_is_addressed_only_by_its_full_id() -> None:
         assert resolve(text, metas).session_id == "01aaaa"
     assert resolve("01aaaa+memory", metas).session_id == "01aaaa+memory"
     assert resolve("01aaaa+memory@3", metas).session_id == "01aaaa+memory"
+
+
+def test_a_tag_of_an_earlier_snapshot_is_found_with_its_number(tmp_path: Path) -> None:
+    with FilesystemStore(tmp_path, background=False).sync as sync:
+        session = make_snapshot("one", session_id="tagged")
+        sync.save(session, tags=["pre-deploy"])
+        sync.save(session.append(make_message("two")))
+        sync.save(make_snapshot("another", session_id="other"))
+    store = FilesystemStore(tmp_path, background=False)
+    found = anyio.run(find, store, "tag:pre-deploy")
+    assert (found.session_id, found.seq) == ("tagged", 1)
+    with pytest.raises(SnapshotNotFound):
+        anyio.run(find, store, "tag:unknown")

@@ -16,6 +16,7 @@ from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, Message, SessionConfig, SessionSnapshot
 from snapshot_plugin.operations.searching import Searched
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests import forkserver
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.terminal import Terminal
 
@@ -102,6 +103,13 @@ def test_malformed_query_is_refused_with_a_remedy(asnap: Asnap, query: str) -> N
     done = asnap("search", query, "--json")
     assert (done.code, done.error["code"]) == (2, "invalid_input")
     assert done.error["hint"]
+
+
+def test_tags_of_earlier_snapshots_match_the_tag_filter(asnap: Asnap, place: Path) -> None:
+    saved(place, session("tagged", "the walrus"), tags=("pre-deploy",))
+    saved(place, session("tagged", "the walrus", title="later"), session("other", "the walrus"))
+    for _ in range(2):  # before and after it is indexed
+        assert found(asnap("search", "walrus", "--tag", "pre-deploy", "--json")) == [("tagged", 1)]
 
 
 @pytest.mark.usefixtures("talks")
@@ -365,7 +373,7 @@ def test_session_content_cannot_control_the_terminal(asnap: Asnap, place: Path) 
 def test_concurrent_searches_in_several_processes_all_answer(home: Path, place: Path) -> None:
     saved(place, *(session(f"s{n}", "walrus", f"number {n}") for n in range(20)))
     line = [sys.executable, "-m", "snapshot_plugin", "search", "walrus", "--jsonl", "-n", "100"]
-    running = [subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    running = [forkserver.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
     outputs = [process.communicate(timeout=60) for process in running]
     assert [len(out.splitlines()) for out, _ in outputs] == [20] * 3
     assert [err for _, err in outputs] == [b""] * 3
@@ -412,12 +420,13 @@ def test_first_search_in_a_script_answers_immediately_and_the_rest_is_indexed(
 ) -> None:
     saved(place, *(make_snapshot(f"needle {n}", session_id=f"s{n}") for n in range(40)))
     line = [sys.executable, "-m", "snapshot_plugin", "search", "needle"]
-    first = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    first = forkserver.run(line, text=True, check=True, timeout=60)
     assert "40 more are being indexed in the background" in first.stderr
     assert first.stdout == ""
     end = time.monotonic() + 60
     while in_the_index(home) < 40:
         assert time.monotonic() < end
+        time.sleep(0.02)
     assert asnap("search", "needle", "--json").json["total_hits"] == 40
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 
@@ -18,7 +19,7 @@ KEY = "correct horse battery staple"
 def serve(*lines: str) -> subprocess.CompletedProcess[bytes]:
     line = [sys.executable, "-m", "snapshot_plugin", "serve", "--stdio"]
     text = "".join(f"{each}\n" for each in lines).encode()
-    return subprocess.run(line, input=text, capture_output=True, timeout=60, check=False)
+    return forkserver.run(line, input=text, timeout=60)
 
 
 def test_serve_names_the_transports_it_supports(asnap: Asnap, place: Path) -> None:

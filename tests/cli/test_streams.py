@@ -13,6 +13,7 @@ from snapshot_plugin.cli.progress import progress
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 from tests.cli.terminal import Terminal
+from tests.manager.processes import PATIENCE, python
 
 needs_full_device = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
@@ -111,3 +112,23 @@ def test_protocol_server_started_on_a_terminal_says_so(words: list[str]) -> None
         terminal.send("\x03")  # in the middle of its start: it ends all the same
         assert terminal.end() in (0, 130, -2, -15)
         assert "Traceback" not in terminal.text
+
+
+_INTERRUPTED_WHILE_IT_STARTS = """
+    import os, signal, anyio.from_thread as portals
+    from snapshot_plugin.cli import main
+
+    class Future(portals.Future):
+        def result(self, timeout=None):
+            os.kill(os.getpid(), signal.SIGINT)  # while it waits for its event loop
+            return super().result(timeout)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    portals.Future = Future
+    main(["run", "--", "cat"])
+"""
+
+
+def test_signal_while_run_starts_its_threads_ends_it() -> None:
+    with python(_INTERRUPTED_WHILE_IT_STARTS) as process:
+        assert process.wait(PATIENCE) == 130

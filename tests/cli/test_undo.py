@@ -59,7 +59,7 @@ def test_labels_can_be_undone(asnap: Asnap, place: Path, words: tuple[str, ...])
     assert loaded(place, "01aaaa") == after
 
 
-def test_each_undo_goes_one_step_further_back(asnap: Asnap, place: Path) -> None:
+def test_each_undo_reverts_one_earlier_operation(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     for name in ("one", "two", "three"):
         asnap("rename", "01", name)

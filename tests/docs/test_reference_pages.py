@@ -14,7 +14,6 @@ def made() -> dict[str, str]:
     return pages()
 
 
-@pytest.mark.xdist_group("reference")
 @pytest.mark.parametrize("name", NAMES)
 def test_generated_page_matches_the_code(name: str, made: dict[str, str]) -> None:
     assert (PLACE / name).read_text("utf-8") == made[name], STALE

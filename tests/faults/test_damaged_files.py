@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound, WrongKey
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -118,7 +119,7 @@ def test_flipped_bit_loses_only_later_snapshots_and_is_never_silent(
     tmp_path: Path, key: str | None, segment: Path
 ) -> None:
     ends, store = ends_of(segment), store_at(tmp_path, key)
-    for at in every_flip(segment):
+    for at in every_flip(segment, bits=_telling_bits(segment)):
         before = sum(end <= at for end in ends)
         result = outcome(store)
         if isinstance(result, SnapshotError):
@@ -126,6 +127,22 @@ def test_flipped_bit_loses_only_later_snapshots_and_is_never_silent(
             assert isinstance(result, WrongKey) or (isinstance(result, Damaged) and before == 0)
         else:
             assert assert_read(result, before).skipped != ()
+
+
+def _telling_bits(segment: Path) -> list[int]:
+    """Every bit of the first header and of the last; one of each other byte, every eighth byte the same one.
+
+    The header in the middle is like the last. A payload is read only as a whole, under one checksum or seal, so a
+    reader cannot tell the bits of a byte in it apart. The soak run flips anything.
+    """
+    data, start, bits = segment.read_bytes(), 0, []
+    frames = frames_of(segment)
+    for number, frame in enumerate(frames):
+        body = read_header(data, start)[1]
+        whole = body if number in (0, len(frames) - 1) else start
+        bits += [*range(8 * start, 8 * whole), *(8 * at + at % 8 for at in range(whole, start + len(frame)))]
+        start += len(frame)
+    return bits
 
 
 @PLAIN_AND_ENCRYPTED

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,19 +19,33 @@ from tests.faults.support import PLAIN_AND_ENCRYPTED, flip, frames_of, segments_
 pytestmark = pytest.mark.anyio
 
 COUNT = 200
+Packed = Callable[[Path, str | None], Path]
 
 
 def _version(number: int) -> SessionSnapshot:
     return make_snapshot(*(f"message {n}: {n * 7919 % 1000003} " * 20 for n in range(1, number + 1)))
 
 
-async def _packed(path: Path, key: str | None) -> Path:
-    async with store_at(path, key) as store:
-        for number in range(1, COUNT + 1):
-            await store.save(_version(number))
-        await store.compact("session")
-    (segment,) = segments_of(path)
-    return segment
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    """Copies a store whose one session has all snapshots in packs; it is made once for each key."""
+
+    @functools.cache
+    def made(key: str | None) -> Path:
+        path = tmp_path_factory.mktemp("packed")
+        with store_at(path, key).sync as store:
+            everything = _version(COUNT)
+            for number in range(1, COUNT + 1):
+                store.save(everything.evolve(messages=everything.messages[:number]))
+            store.compact("session")
+        return path
+
+    def copied(path: Path, key: str | None) -> Path:
+        shutil.copytree(made(key), path, dirs_exist_ok=True)
+        (segment,) = segments_of(path)
+        return segment
+
+    return copied
 
 
 def _numbers(snapshot: SessionSnapshot) -> set[int]:
@@ -37,8 +54,10 @@ def _numbers(snapshot: SessionSnapshot) -> set[int]:
 
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("how", ["repair", "salvage"])
-async def test_one_flipped_bit_anywhere_costs_at_most_one_pack(tmp_path: Path, key: str | None, how: str) -> None:
-    segment = await _packed(tmp_path / "store", key)
+async def test_one_flipped_bit_anywhere_costs_at_most_one_pack(
+    tmp_path: Path, packed: Packed, key: str | None, how: str
+) -> None:
+    segment = packed(tmp_path / "store", key)
     frames, start = frames_of(segment), 0
     whole = segment.read_bytes()
     assert len(frames) >= 4
@@ -71,8 +90,8 @@ async def test_one_flipped_bit_anywhere_costs_at_most_one_pack(tmp_path: Path, k
         start += len(frame)
 
 
-async def test_a_plain_pack_is_salvaged_up_to_the_flipped_bit(tmp_path: Path) -> None:
-    segment = await _packed(tmp_path, None)
+async def test_a_plain_pack_is_salvaged_up_to_the_flipped_bit(tmp_path: Path, packed: Packed) -> None:
+    segment = packed(tmp_path, None)
     first, second, *_ = frames_of(segment)
     pack = read_header(second)[0].pack
     flip(segment, len(first) + len(second) * 3 // 4)
@@ -106,8 +125,8 @@ async def test_intact_session_has_nothing_to_salvage(tmp_path: Path) -> None:
         assert len(await store.history("session")) == 1
 
 
-async def test_quarantined_snapshots_are_listed_and_salvaged(tmp_path: Path) -> None:
-    segment = await _packed(tmp_path, None)
+async def test_quarantined_snapshots_are_listed_and_salvaged(tmp_path: Path, packed: Packed) -> None:
+    segment = packed(tmp_path, None)
     aside = segment.parent / "quarantine"
     aside.mkdir()
     segment.rename(aside / segment.name)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
+from snapshot_plugin.codec.document import message_line
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.exchange.markdown import to_markdown
 from snapshot_plugin.frameworks import (
@@ -32,7 +33,7 @@ from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.operations.transcript import said_of
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=8,
@@ -156,7 +157,50 @@ def test_any_adk_event_round_trips(data: dict[str, Any]) -> None:
 @settings(deadline=None)
 @given(items())
 def test_any_openai_item_round_trips(item: dict[str, Any]) -> None:
-    assert same(openai_items.item_of(openai_items.message_of(item)), item)
+    message = openai_items.message_of(item)
+    assert same(openai_items.item_of(message), item)
+    assert same(openai_items.item_in(message_line(message)), item)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "user", "content": [{"type": "input_text", "text": 5}]},
+        {"type": "function_call", "call_id": "c", "name": None, "arguments": "{}"},
+        {"type": "reasoning", "summary": [{"text": None}]},
+        {"role": ["user"], "content": "hi"},
+        {"role": "nobody", "content": "hi"},
+        {"role": "user", "content": "hi", "parts": "kept"},
+    ],
+)
+def test_openai_item_without_readable_text_is_kept_hidden(item: dict[str, Any]) -> None:
+    message = openai_items.message_of(item)
+    assert message.is_opaque
+    assert openai_items.item_of(message) == item
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "developer", "content": "a lone \ud800", "id": "\udfff"},
+        {"role": "user", "content": ""},
+        {"type": "message", "role": "assistant", "content": "x", "status": "completed"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "n": 10**4299},
+    ],
+)
+def test_readable_openai_item_comes_back(item: dict[str, Any]) -> None:
+    message = openai_items.message_of(item)
+    assert message.content
+    assert same(openai_items.item_of(message), item)
+    assert same(openai_items.item_in(message_line(message)), item)
+
+
+@pytest.mark.parametrize(
+    "line", [b"{", b"[]", b'{"message":{"role":"user"}}', b'{"message":{"metadata":{"openai":1}}}']
+)
+def test_line_that_holds_no_openai_item_is_damage(line: bytes) -> None:
+    with pytest.raises(SnapshotCorrupted):
+        openai_items.item_in(line)
 
 
 @settings(deadline=None)
@@ -188,7 +232,9 @@ def test_values_beyond_json_are_refused(mapping: Any) -> None:
         mapping({"type": "x", "n": object()})
 
 
-@pytest.mark.parametrize("value", [(1,), {1: 2}, float("inf"), 1 << 70, b"x", object()])
+@pytest.mark.parametrize(
+    "value", [(1,), {1: 2}, float("inf"), pytest.param(10**4300, id="4301 digits"), b"x", object()]
+)
 def test_values_json_would_change_are_not_exact(value: Any) -> None:
     assert not is_exact_json(value)
     assert not is_exact_json([{"x": value}])

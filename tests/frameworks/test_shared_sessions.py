@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError
+from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     LabelledSnapshot,
@@ -207,3 +207,50 @@ def test_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     assert len(kept) <= len(confirmed) + 1
     shared_session(open_place(tmp_path), "s").change(adding("after"))
     assert texts(tmp_path) == [*kept, "after"]
+
+
+def test_first_read_is_lines_and_the_next_one_is_kept(tmp_path: Path) -> None:
+    shared_session(open_place(tmp_path), "s").change(adding("one"))
+    session = SharedSession(FilesystemStore(tmp_path).sync, "s")
+    found = session.first_lines()
+    assert found
+    assert (found.session.messages, len(found.messages)) == ((), 1)
+    assert session.first_lines() is None
+    current = session.current()
+    assert current
+    assert [message.text for message in current.messages] == ["one"]
+    session.change(adding("two"))
+    assert texts(tmp_path) == ["one", "two"]
+
+
+def test_change_after_first_lines_sees_what_another_writer_saved_meanwhile(tmp_path: Path) -> None:
+    shared_session(open_place(tmp_path), "s").change(adding("one"))
+    session = SharedSession(FilesystemStore(tmp_path).sync, "s")
+    assert session.first_lines()
+    SharedSession(FilesystemStore(tmp_path).sync, "s").change(adding("two"))
+    session.change(adding("three"))
+    assert texts(tmp_path) == ["one", "two", "three"]
+
+
+def test_first_lines_of_a_missing_session_are_none(tmp_path: Path) -> None:
+    session = SharedSession(open_place(tmp_path), "s")
+    assert session.first_lines() is None
+    assert session.current() is None
+
+
+def test_first_lines_of_a_damaged_session_fall_back_with_a_warning_or_raise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = shared_session(open_place(tmp_path), "s")
+    writer.change(adding("one"))
+    writer.change(adding("two"))
+    (segment,) = (tmp_path / "sessions" / "s").glob("*.snap.gz")
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
+    found = SharedSession(FilesystemStore(tmp_path).sync, "s").first_lines()
+    assert found
+    assert len(found.messages) == 1
+    assert "skipped damage" in caplog.text
+    segment.write_bytes(whole[:700] + bytes([whole[700] ^ 1]) + whole[701:])
+    with pytest.raises(SnapshotCorrupted):
+        SharedSession(FilesystemStore(tmp_path).sync, "s").first_lines()

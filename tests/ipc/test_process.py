@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
+from tests import forkserver
 
 pytestmark = pytest.mark.requirement("TERMINAL-TEST-IPC")
 PATIENCE = 60
@@ -55,7 +56,7 @@ def serving(tmp_path: Path) -> Iterator[Server]:
     places = {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("DATA", "CONFIG", "CACHE", "STATE")}
     line = [sys.executable, "-m", "snapshot_plugin", "serve", "--stdio", "--store", str(tmp_path / "store")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(line, env={**kept, **places}, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
+    with forkserver.Popen(line, env={**kept, **places}, cwd=tmp_path, **pipes) as process:  # type: ignore[call-overload]
         try:
             yield Server(process)
         finally:
@@ -131,5 +132,5 @@ def test_deleted_session_can_be_restored_with_undo(tmp_path: Path) -> None:
         assert server.close() == 0
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "STATE")}
         line = [sys.executable, "-m", "snapshot_plugin", "undo", "--store", str(tmp_path / "store")]
-        subprocess.run(line, env=environment, capture_output=True, timeout=PATIENCE, check=True)
+        forkserver.run(line, env=environment, timeout=PATIENCE, check=True)
     assert stored(tmp_path, session_id).messages[0].text == "hello"

@@ -54,7 +54,7 @@ def test_owner_is_known_only_while_it_holds_the_lease(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("MANAGER-LEASE-ONE")
-def test_second_taker_is_told_the_owner_and_since_when_even_in_one_process(tmp_path: Path) -> None:
+def test_second_take_raises_an_error_that_names_the_owner_even_in_one_process(tmp_path: Path) -> None:
     lease = Lease.acquire(tmp_path, ME)
     with pytest.raises(SessionLocked) as refused:
         Lease.acquire(tmp_path, Owner(pid=1, host="other", since=SINCE))

@@ -10,14 +10,17 @@ from typing import Any, ClassVar
 
 import pytest
 
+from snapshot_plugin.errors import Conflict, SessionLocked
 from snapshot_plugin.live import spool
+from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import LiveContract, make_snapshot
+from tests.live.events import NOW
 
 KEY = "asnap-key-" + "A" * 43
 
@@ -49,7 +52,7 @@ class TestFilePlace(LiveContract):
             yield
 
     def delete(self, place: Any, session_id: str) -> None:
-        other = sync_face(FilesystemStore(place, key=self.key, background=False))
+        other = FilesystemStore(place, key=self.key, background=False).sync
         other.save(make_snapshot("something to delete", session_id=session_id))
         other.delete(session_id)
 
@@ -64,3 +67,21 @@ def test_store_may_provide_its_own_live_place_or_none(tmp_path: Path) -> None:
     own = place_of(FilesystemStore(tmp_path))
     store.live_place = own  # type: ignore[attr-defined]
     assert place_of(store) is own
+
+
+@pytest.mark.anyio
+async def test_session_is_locked_by_the_stores_own_live_place(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path / "store", background=False)
+    await store.save(make_snapshot("hello", session_id="s"))
+    own = place_of(FilesystemStore(tmp_path / "elsewhere", background=False))
+    assert own is not None
+    store.live_place = own  # type: ignore[attr-defined]
+    hold = own.take("s", Owner.this_process(since=NOW))
+    with pytest.raises(SessionLocked):
+        async with held_alone(store, "s", lambda: NOW, to="forget it"):
+            """Not reached."""
+    hold.append([{"n": 1}])
+    hold.release()
+    async with held_alone(store, "s", lambda: NOW, to="forget it"):
+        with pytest.raises(Conflict):
+            await must_be_recovered(store, "s")

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.live.lease import Lease, Owner, owner_of
 from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
-from snapshot_plugin.live.spool import Record, Spool, read_spool
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.live.steps import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef

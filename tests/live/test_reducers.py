@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snapshot_plugin.live import spool as spool_module
+from snapshot_plugin.live import spool, spool_format
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import KNOWN, reduced
-from snapshot_plugin.live.spool import Record
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.live.events import NOW, blank
-from tests.manager.processes import output_of
 
 RECOVERING = """
     import sys, anyio
@@ -51,16 +53,14 @@ def test_plain_manager_recovers_acp_sessions_and_names_unknown_reducers(tmp_path
         {"update": update},
     )
     spooled(store, "unknown", {"provider_type": "chess"}, {"move": "e4"})
-    lines = output_of(RECOVERING, tmp_path)
-    assert lines == [
+    line = [sys.executable, "-c", textwrap.dedent(RECOVERING), str(tmp_path)]  # not forked: it looks at its modules
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [
         "acp-session 3 None",
         "unknown 0 no reducer is known for records of provider type 'chess'",
         "acp ['Why?', 'Because of the rain.']",
     ]
-    assert [
-        record.data
-        for record in spool_module.read_spool(store.session_dir("unknown"), session_id="unknown").records
-    ]
+    assert spool_format.read_spool(store.session_dir("unknown"), session_id="unknown").records
 
 
 @pytest.mark.parametrize("provider_type", KNOWN)
@@ -71,9 +71,9 @@ def test_every_known_reducer_can_be_imported(provider_type: str) -> None:
 
 @pytest.mark.anyio
 async def test_recovery_reads_a_spool_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reads = spool_module._read, []
+    read, reads = spool_format.file_bytes, []
 
-    def counted(directory: Path, session_id: str | None) -> bytes | None:
+    def counted(directory: Path, session_id: str) -> bytes | None:
         reads.append(session_id)
         return read(directory, session_id)
 
@@ -81,7 +81,8 @@ async def test_recovery_reads_a_spool_once(tmp_path: Path, monkeypatch: pytest.M
         spooled(store, "left", {"message": {"role": "user", "content": "hello"}})
         await store.save(blank("stopped"))
         Lease.acquire(store.session_dir("stopped"), Owner.this_process(since=NOW)).release()
-        monkeypatch.setattr(spool_module, "_read", counted)
+        for module in (spool, spool_format):
+            monkeypatch.setattr(module, "file_bytes", counted)
         (found,) = await SnapshotManager(store).recover()
         assert (found.session_id, found.records, found.problem) == ("left", 1, None)
     assert reads == ["left"]

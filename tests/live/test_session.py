@@ -15,11 +15,12 @@ from snapshot_plugin.live.place import FileHold, FilePlace
 from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
-from snapshot_plugin.live.spool import Spool, read_spool
-from snapshot_plugin.live.steps import sync_face
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.testing import FaultyStore
 from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 
 KEY = "asnap-key-" + "A" * 43
@@ -81,7 +82,7 @@ def busy_sessions(store: FilesystemStore, told: Told) -> Iterator[LiveSessions]:
 def again(store: FilesystemStore) -> Any:
     """Another store object for the same place, as another process has it."""
     key = KEY if (store.path / "keys").exists() else None
-    return sync_face(FilesystemStore(store.path, key=key))
+    return FilesystemStore(store.path, key=key).sync
 
 
 def stored(store: FilesystemStore, session_id: str = "s") -> list[str]:
@@ -144,6 +145,7 @@ def test_checkpoint_saves_soon_in_the_background(
 
 def test_resumed_session_includes_its_dead_owners_spool(store: FilesystemStore) -> None:
     first = opened(store)
+    first._context.touch = lambda _session: None  # no save in the background takes the lease again
     live = first.begin(blank(), {"provider_type": "said"})
     live.save()
     live.record({"ask": "still there?"})
@@ -151,9 +153,24 @@ def test_resumed_session_includes_its_dead_owners_spool(store: FilesystemStore) 
     second = opened(store)
     resumed = second.resume("s")
     assert texts(resumed.snapshot()) == ["still there?"]
-    assert resumed.epoch == live.epoch + 1
+    assert live.hold
+    assert resumed.hold
+    assert resumed.hold.epoch == live.hold.epoch + 1
     assert not resumed.running
     second.close()
+
+
+def test_properly_stopped_session_is_read_once_on_resume(store: FilesystemStore) -> None:
+    first = opened(store)
+    first.begin(blank(), {"provider_type": "said"}).record({"ask": "why?"})
+    first.close()
+    counting = FaultyStore(store)
+    counting.live_place = FilePlace(store)  # type: ignore[attr-defined]
+    second = opened(counting)
+    assert texts(second.resume("s").snapshot()) == ["why?"]
+    assert [call.method for call in counting.calls] == ["read"]
+    second.finish("s", save=False)
+    second.stop()
 
 
 def test_turn_in_progress_in_the_stored_session_ends_on_resume(store: FilesystemStore) -> None:
@@ -266,6 +283,31 @@ def test_after_a_failed_write_nothing_is_spooled_until_a_snapshot_covers_the_gap
     assert (stored(store), spooled(store)) == (["one", "two", "three"], [{"say": "four"}])
 
 
+def test_events_that_arrive_during_the_save_that_closes_a_gap_are_spooled_after_it(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, live = FullDisk(monkeypatch), sessions.begin(blank())
+    disk.on = True
+    assert not live.record({"say": "refused"})
+    disk.on = False
+    save = store.sync.save
+
+    def slow(*args: Any, **options: Any) -> SnapshotRef:
+        assert not live.record({"say": "meanwhile"}), "until it is saved, the spool has a gap"
+        return save(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions._store, "save", slow)
+        assert live.save().status == "saved"
+    assert live.is_recorded
+    assert live.record({"say": "later"})
+    assert [event["say"] for event in spooled(store)] == ["meanwhile", "later"]
+    die(live)
+    found = opened(store)
+    assert texts(found.resume("s").snapshot()) == ["refused", "meanwhile", "later"]
+    found.close()
+
+
 def test_failed_write_triggers_a_background_save(
     store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,9 +354,9 @@ def test_a_store_without_a_live_place_saves_durable_events_at_once() -> None:
     sessions = opened(store)
     live = sessions.begin(blank(), {"say": "one"})
     assert not live.record({"say": "two"})
-    assert texts(sync_face(store).read("s").snapshot) == ["one"]
+    assert texts(store.sync.read("s").snapshot) == ["one"]
     assert sessions.finish("s").status == "saved"
-    assert texts(sync_face(store).read("s").snapshot) == ["one", "two"]
+    assert texts(store.sync.read("s").snapshot) == ["one", "two"]
     sessions.close()
 
 
@@ -406,7 +448,7 @@ def test_session_recreated_by_another_owner_is_not_overwritten(
     other.close()
     assert (live.save().code, stored(store)) == ("fenced", ["theirs"])
     assert (live.save().code, stored(store)) == ("fenced", ["theirs"])
-    assert isinstance(live._spool._fenced, Fenced)
+    assert isinstance(live._spool.fenced, Fenced)
     third = opened(store)
     assert texts(third.resume("s").snapshot()) == ["theirs"]
     third.close()

@@ -21,9 +21,9 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
 from snapshot_plugin.live import spool as spool_module
-from snapshot_plugin.live.aside import set_aside
-from snapshot_plugin.live.spool import Record, Spool, read_spool
-from snapshot_plugin.live.spool_format import Layout, RawRecord
+from snapshot_plugin.live.ports import Record
+from snapshot_plugin.live.spool import Spool, framed
+from snapshot_plugin.live.spool_format import RawRecord, header, read_spool, scan, seed_of
 from tests.manager.processes import PATIENCE, heard, output_of, python
 
 SID = "session-1"
@@ -236,7 +236,8 @@ def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
 
 CRASHING_TRUNCATE = """
     import itertools, json, os, pathlib, shutil, signal, sys
-    from snapshot_plugin.live.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool
+    from snapshot_plugin.live.spool_format import read_spool
 
     root, upto, size = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
@@ -305,8 +306,8 @@ def write(directory: Path, data: bytes) -> None:
 def test_file_cut_at_any_length_gives_the_records_before_the_cut(tmp_path: Path, keys: SessionKeys | None) -> None:
     records = filled(tmp_path, 3, keys)
     whole = (tmp_path / "live").read_bytes()
-    layout = Layout(SID)
-    boundaries = {len(layout.header(base=0, sealed=keys is not None)), *(r.end for r in layout.scan(whole).records)}
+    begin = header(SID, base=0, sealed=keys is not None)
+    boundaries = {len(begin), *(record.end for record in scan(whole, SID).records)}
     for length in range(len(whole) + 1):
         write(tmp_path, whole[:length])
         found = read_spool(tmp_path, session_id=SID, keys=keys)
@@ -386,7 +387,7 @@ def test_spool_of_another_session_is_refused(tmp_path: Path) -> None:
 def test_a_record_from_another_sessions_plain_spool_is_damage(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with (tmp_path / "live").open("ab") as file:
-        file.write(Layout("other").record(2, b"{}"))
+        file.write(framed(2, b"{}", seed_of("other")))
     found = read_spool(tmp_path, session_id=SID)
     assert ([r.n for r in found.records], found.damage is None) == ([1], False)
 
@@ -395,14 +396,14 @@ def test_a_record_from_another_sessions_plain_spool_is_damage(tmp_path: Path) ->
 def test_a_record_out_of_order_is_damage(tmp_path: Path, n: int) -> None:
     filled(tmp_path, 1)
     with (tmp_path / "live").open("ab") as file:
-        file.write(Layout(SID).record(n, b"{}"))
+        file.write(framed(n, b"{}", seed_of(SID)))
     assert read_spool(tmp_path, session_id=SID).damage is not None
 
 
-def test_a_whole_record_that_is_no_json_object_is_damage(tmp_path: Path) -> None:
+def test_a_complete_record_that_is_not_a_json_object_is_damage(tmp_path: Path) -> None:
     filled(tmp_path, 1)
     with (tmp_path / "live").open("ab") as file:
-        file.write(Layout(SID).record(2, b"[1]"))
+        file.write(framed(2, b"[1]", seed_of(SID)))
     assert read_spool(tmp_path, session_id=SID).damage is not None
 
 
@@ -419,13 +420,15 @@ def test_a_spool_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) ->
 
 
 def test_quarantined_spool_is_kept_whole_and_a_new_one_begins(tmp_path: Path) -> None:
-    assert set_aside(tmp_path) is None
     filled(tmp_path, 2)
     whole = (tmp_path / "live").read_bytes()
-    aside = set_aside(tmp_path)
-    assert aside is not None
-    assert aside.read_bytes() == whole
+    spool = Spool.open(tmp_path, session_id=SID)
+    assert spool.keep_aside(1).read_bytes() == whole
     assert read_spool(tmp_path, session_id=SID).records == ()
+    assert spool.append({"n": 3}) == 3
+    assert spool.keep_aside(9).name == "live.aside-2"
+    assert spool.append({"n": 10}) == 10
+    spool.close()
 
 
 # --- sealed ------------------------------------------------------------------------------------------------------
@@ -445,14 +448,13 @@ def test_a_sealed_spool_shows_no_plaintext(tmp_path: Path) -> None:
 
 def forged(directory: Path, session_id: str, *bodies: tuple[int, bytes]) -> None:
     """A spool with right sums all over, as somebody without the key can make one."""
-    layout = Layout(session_id)
-    records = b"".join(layout.record(n, body) for n, body in bodies)
-    write(directory, layout.header(base=0, sealed=True) + records)
+    records = b"".join(framed(n, body, seed_of(session_id)) for n, body in bodies)
+    write(directory, header(session_id, base=0, sealed=True) + records)
 
 
 def sealed_bodies(directory: Path) -> tuple[RawRecord, ...]:
     filled(directory, 2, keys_of(SID))
-    return Layout(SID).scan((directory / "live").read_bytes()).records
+    return scan((directory / "live").read_bytes(), SID).records
 
 
 @pytest.mark.requirement("MANAGER-SPOOL-BOUND")
@@ -522,7 +524,8 @@ def test_records_sealed_before_a_key_rotation_are_read_after_it(tmp_path: Path) 
 FULL_DISK = """
     import json, os, pathlib, resource, sys
     from snapshot_plugin.errors import StoreUnavailable
-    from snapshot_plugin.live.spool import Spool, read_spool
+    from snapshot_plugin.live.spool import Spool
+    from snapshot_plugin.live.spool_format import read_spool
 
     directory = pathlib.Path(sys.argv[1])
     spool = Spool.open(directory, session_id="session-1")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import snapshot_plugin
+from tests import forkserver
 
 PATIENCE = 30
 _ROOT = Path(snapshot_plugin.__file__).parent.parent
@@ -18,9 +19,9 @@ _ROOT = Path(snapshot_plugin.__file__).parent.parent
 
 @contextmanager
 def python(code: str, *args: object) -> Iterator[subprocess.Popen[str]]:
-    """Run *code* in a new interpreter, with pipes to its stdin and stdout; it is gone afterwards."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)],
+    """Run *code* in a process of its own, with pipes to its stdin and stdout; it is gone afterwards."""
+    process = forkserver.Popen(
+        [sys.executable, "-m", "tests.run_code", textwrap.dedent(code), *map(str, args)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -180,7 +180,7 @@ async def test_failed_last_save_is_reported_not_raised() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-TWO-MANAGERS", "ONERING-CARE-ONE-WRITER", "MANAGER-LEASE-ONE")
-async def test_second_manager_is_told_which_process_owns_the_session(tmp_path: Path) -> None:
+async def test_second_manager_gets_an_error_that_names_the_owner(tmp_path: Path) -> None:
     async with (
         FilesystemStore(tmp_path) as store,
         FilesystemStore(tmp_path) as same_place,

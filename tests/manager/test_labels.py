@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager.labels import apply_label, carried_over, checked_label, label, label_of
+from snapshot_plugin.manager.labels import checked_label, label
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
@@ -301,7 +302,7 @@ async def test_label_arriving_during_a_save_is_kept() -> None:
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         await manager.snapshot(chat)
-        live = manager._auto.get("chat")
+        live = manager._sessions.get("chat")
         assert live is not None
         chat.hold = anyio.Event()
         chat.state = chat.state.evolve(current_task="busy")
@@ -340,7 +341,7 @@ async def test_a_bad_label_is_refused_and_changes_nothing() -> None:
     store = MemoryStore()
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(Chat("chat", "a"))
-        live = manager._auto.get("chat")
+        live = manager._sessions.get("chat")
         assert live is not None
         with pytest.raises(InvalidInput):
             live.relabel({"title": "fine", "tags": "no list"})

@@ -13,7 +13,8 @@ import pytest
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease
-from snapshot_plugin.live.spool import Record, Spool
+from snapshot_plugin.live.ports import Record
+from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store import files
@@ -32,7 +33,7 @@ async def store(tmp_path: Path) -> AsyncIterator[FilesystemStore]:
 async def test_concurrent_flush_waits_until_the_data_is_on_disk(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be the flush of what he recorded, begun by somebody else an instant ago."""
+    """The flush in progress may cover this caller's record."""
     let_go, begun, done = threading.Event(), threading.Event(), []
 
     def slow(fd: int) -> None:
@@ -85,7 +86,7 @@ async def test_manager_registers_a_providers_reducer(store: FilesystemStore) -> 
 async def test_asyncio_cancellation_while_taking_a_session_leaves_nothing_taken(
     store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, take: str, anyio_backend: str
 ) -> None:
-    """`asyncio.timeout` around `secure`: its time is up while a thread is taking the lease or opens the spool."""
+    """`asyncio.timeout` around `take` expires while a thread is taking the lease or opens the spool."""
     _ = anyio_backend
     begun, go_on = threading.Event(), threading.Event()
     owner, name = {"Lease": Lease, "Spool": Spool}[take.split(".", maxsplit=1)[0]], take.split(".")[1]
@@ -106,12 +107,12 @@ async def test_asyncio_cancellation_while_taking_a_session_leaves_nothing_taken(
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not managed.is_held
+        assert managed.live.hold is None
     monkeypatch.undo()
 
     async with SnapshotManager(store).leasing("s") as again:
         await again.take()
-        assert again.is_held
+        assert again.live.hold is not None
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -12,7 +12,7 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.operations.log import LineFile, Operation, OperationLog, log_path, newest_to_undo
-from snapshot_plugin.store.lock import locked
+from snapshot_plugin.store.files import locked
 from snapshot_plugin.testing import FixedClock
 
 pytestmark = pytest.mark.anyio

@@ -520,6 +520,16 @@ async def test_a_part_that_is_not_json_is_named_and_the_rest_is_kept(caplog: pyt
 
 
 @anyio_both
+async def test_a_problem_names_the_type_as_its_author_wrote_it() -> None:
+    agent = Agent()
+    agent.tools = ["search"]  # type: ignore[assignment]
+    async with _session(agent, MemoryStore()) as session:
+        await session.save()
+        (problem,) = session.problems
+        assert problem.reason.endswith("expected a JSON object, got list")
+
+
+@anyio_both
 async def test_part_that_cannot_be_restored_is_named_and_the_rest_is_restored() -> None:
     class Fixed(Agent):
         @property

@@ -19,6 +19,7 @@ from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, Snap
 from snapshot_plugin.manager.ports import Grade, RestoredAs
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
+from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store import core
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
@@ -311,6 +312,24 @@ async def test_session_that_cannot_be_attached_is_stopped() -> None:
         with pytest.raises(Exception, match="session id"):
             await create_or_resume_session(provider, "chat", None, manager)
     assert provider.log == ["stop .."]
+
+
+async def test_session_is_stopped_when_the_caller_gives_up_after_the_agent_started() -> None:
+    class GivesUp(MemoryStore):
+        async def save(self, snapshot: SessionSnapshot, **how: Any) -> SnapshotRef:
+            if how.get("trigger") == "fallback":
+                scope.cancel()
+                await anyio.sleep_forever()
+            return await super().save(snapshot, **how)
+
+    store, provider = GivesUp(), Teller()
+    await _saved(store, "one")
+    async with managing(store) as (manager, _):
+        with anyio.CancelScope() as scope:
+            await create_or_resume_session(provider, "chat", None, manager)
+        assert scope.cancelled_caught
+        assert provider.log == ["tell 1", "stop chat"]
+        assert not manager.live
 
 
 @pytest.mark.requirement("ORBIT-CONFIG-STOPS", "MANAGER-RESUME-ATTACH")

@@ -45,6 +45,24 @@ ERRORS = {
     "the tool, with error_message": ("record_error", {"error_message": MESSAGE, "frequency": "1 time"}),
     "the tool, with an object and a count": ("record_error", {"error": {"fingerprint": NAME}, "count": 1}),
     "still open, in words": save("errors", {"message": MESSAGE, "status": "unresolved"}),
+    "an answer's status is no resolution": ("record_error", {"error": MESSAGE, "status": "Internal Server Error"}),
+    "not resolved, in a word": ("record_error", {"error": MESSAGE, "resolved": "no"}),
+    "a type and a stack": save("errors", {"error": {
+        "name": "TypeError", "message": "x is undefined", "stack": "TypeError: x\n    at render (app.js:42:7)"
+    }}),
+    "a place as an object": save("errors", {
+        "exception": "TypeError", "message": "x is undefined", "location": {"filename": "app.js", "lineno": 42}
+    }),
+    "a Python traceback": ("record_error", {"error": (
+        'Traceback (most recent call last):\n  File "/srv/main.js", line 1, in <module>\n'
+        '  File "/srv/app.js", line 42, in f\nTypeError: x is undefined'
+    )}),
+    "type, description and source file": save("errors", {
+        "error_type": "TypeError", "description": "x is undefined", "source_file": "src/app.js", "line_number": 42
+    }),
+    "an exception and where": ("record_error", {"exception": "TypeError('x')", "where": "src/app.js:42"}),
+    "by severity": save("errors", {"critical": [MESSAGE]}),
+    "a test that fails": ("record_error", {"type": "TypeError", "test": "src/app.js:42", "calls": "once"}),
 }  # fmt: skip
 
 ENDPOINTS = {
@@ -61,6 +79,15 @@ ENDPOINTS = {
     "the tool, with a list": ("observe_endpoint", {"endpoints": ["GET /api/users"]}),
     "a list of methods": save("api_schema", {"endpoints": {"/api/users": ["GET"]}}),
     "a field of methods": save("api_schema", {"path": "/api/users", "methods": ["GET"]}),
+    "a list of pairs": save("api_schema", [["GET", "/api/users"]]),
+    "the tool, with request fields": (
+        "observe_endpoint", {"request_method": "GET", "request_path": "/api/users", "status_code": 200}
+    ),
+    "a line with its answer": save("api_schema", "GET /api/users -> 200 {id: number}"),
+    "below api": save("api_schema", {"api": {"GET /api/users": "all users"}, "base_url": "http://localhost:3000"}),
+    "an OpenAPI document": save("api_schema", {"openapi": "3.0.0", "paths": {"/api/users": {"get": {
+        "responses": {"200": {"description": "ok"}}
+    }}}}),
 }  # fmt: skip
 
 TIMINGS = {
@@ -85,6 +112,24 @@ TIMINGS = {
     "a map below its unit": save("performance", {"latency_ms": {"GET /api/users": 380}}),
     "a map below latency": save("performance", {"endpoint": "GET /api/users", "latency": {"avg": 380, "p95": 900}}),
     "seconds by name": save("performance", {"GET /api/users": {"duration_s": 0.38}}),
+    "a sentence": save("performance", ["GET /api/users took 380 ms"]),
+    "a line": save("performance", "GET /api/users: 380ms"),
+    "a list of pairs": save("performance", [["GET /api/users", 380]]),
+    "a unit beside it": save("performance", {"endpoint": "GET /api/users", "value": 0.38, "unit": "seconds"}),
+    "microseconds": save("performance", {"GET /api/users": "380,000 µs"}),
+    "below timing": save("performance", {"GET /api/users": {"timing": {"avg": 380, "max": 900}}}),
+    "below percentiles": save("performance", {"endpoint": "GET /api/users", "percentiles": {"p50": 380}}),
+    "before and after": save("performance", {"GET /api/users": {"before": 150, "after": 380}}),
+    "average response time": save(
+        "performance", {"endpoint": "GET /api/users", "average_response_time": "0.38 seconds"}
+    ),
+    "a tail of the latency": save("performance", {"endpoint": "GET /api/users", "latency_p95_ms": 380}),
+    "the tool, with samples": ("observe_endpoint", {"endpoint": "GET /api/users", "timings": [370, 380, 390]}),
+    "current": save("performance", {"endpoint": "GET /api/users", "current_ms": 380}),
+    "the tool, with seconds and calls": (
+        "observe_endpoint",
+        {"endpoint": "GET /api/users", "duration_seconds": 0.38, "calls": 4},
+    ),
 }
 
 NOISE = {
@@ -100,6 +145,10 @@ NOISE = {
     "the tool, with a list": ("set_noise", {"pattern": ["ResizeObserver", "favicon"]}),
     "the tool, with patterns": ("set_noise", {"patterns": ["ResizeObserver"], "reason": "browser noise"}),
     "add and remove": save("noise", {"add": ["ResizeObserver"], "remove": ["favicon"]}),
+    "the tool, with a rule": ("set_noise", {"rule": {"pattern": "ResizeObserver"}}),
+    "a regular expression with slashes": ("set_noise", {"pattern": "/^ResizeObserver.*/i"}),
+    "alternatives": ("set_noise", {"regex": "favicon|ResizeObserver", "detected_by": "auto-detection"}),
+    "the tool, with a URL": ("set_noise", {"url": "ResizeObserver*"}),
 }
 
 
@@ -176,6 +225,72 @@ async def test_receipt_says_what_was_ignored_why_and_how_to_improve_it(project: 
         assert kept["data"] == {"x": [1]}
 
 
+@pytest.mark.parametrize(("name", "value", "expected"), [
+    ("test_suite_seconds", 93, "'test_suite': 93000 ms"), ("build_ms", 20, "'build': 20 ms"),
+    ("boot time", 20, "'boot time': 20 ms"), ("page_m", 20, "'page_m': 20 ms"),
+])  # fmt: skip
+async def test_unit_in_the_name_of_a_timing_is_read(project: Path, name: str, value: float, expected: str) -> None:
+    async with connected(project) as (client, _):
+        receipt = await told(client, "session_store", action="save", namespace="performance", data={name: value})
+        assert expected in receipt["understood"][0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("session_store", {"action": "search"}, ("action", "'load'")),
+        ("session_store", {}, ("action", "required")),
+        ("compare_baseline", {"observed": {}}, ("name", "required")),
+        ("show_session", {}, ("session_id", "required")),
+        ("search_sessions", {"query": "x", "limit": 0}, ("limit", "greater")),
+    ],
+)
+async def test_refused_arguments_are_named_in_plain_words(
+    project: Path, tool: str, arguments: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    async with connected(project) as (client, _):
+        result = await client.call_tool(tool, arguments)
+        [text] = result.content
+        assert result.is_error
+        assert text.type == "text"
+        assert text.text.startswith("invalid_input: ")
+        for word in named:
+            assert word in text.text
+        for word in ("pydantic", "http", "Collecting", "Arguments", "\n"):
+            assert word not in text.text
+
+
+@pytest.mark.parametrize(
+    ("namespace", "data", "belongs"),
+    [
+        ("api", {"GET /x": {"status": 200}}, "api_schema"), ("endpoints", ["GET /x"], "api_schema"),
+        ("timings", {"GET /x": 15}, "performance"), ("noise_rules", ["favicon"], "noise"),
+    ],
+)  # fmt: skip
+async def test_namespace_beside_a_known_one_is_told_where_it_belongs(
+    project: Path, namespace: str, data: Any, belongs: str
+) -> None:
+    async with connected(project) as (client, _):
+        result = await client.call_tool("session_store", {"action": "save", "namespace": namespace, "data": data})
+        assert result.is_error
+        assert f'namespace "{belongs}"' in str(result.content)
+        saved = await told(client, "session_store", action="save", namespace=namespace, key="a", data=data)
+        assert f'namespace "{belongs}"' in saved["better"][0]
+
+
+async def test_similar_words_with_another_meaning_are_not_mistaken(project: Path) -> None:
+    async with connected(project) as (client, _):
+        size = {"endpoint": "build", "value": 12, "unit": "MB"}
+        assert (
+            await refused(client, "session_store", action="save", namespace="performance", data=size)
+            == "invalid_input"
+        )
+        receipt = await told(client, "record_error", error="ValueError: bad date", message="import failed")
+        assert receipt["understood"] == ["error 'ValueError: import failed': new"]
+        grouped = await told(client, "set_noise", regex="GET /(a|b)/.*")
+        assert grouped["understood"] == ["noise rule 'GET /(a|b)/*': in effect"]
+
+
 async def test_saving_again_adds_and_never_resets(project: Path) -> None:
     first = {"fingerprint": NAME, "count": 3, "first_seen": "2026-01-20", "last_seen": "2026-01-20"}
     async with connected(project, clock=_january) as (client, _):
@@ -202,8 +317,11 @@ def _january() -> datetime:
 
 @pytest.mark.parametrize(
     "resolved",
-    [{"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved_at": "2026-01-22T11:00:00Z"}],
-)
+    [
+        {"resolved": True}, {"status": "fixed"}, {"resolved": "2026-01-22"}, {"resolved": "today"},
+        {"resolved_at": "2026-01-22T11:00:00Z"}, {"is_fixed": True}, {"state": "closed"}, {"action": "resolve"},
+    ],
+)  # fmt: skip
 async def test_resolved_error_reports_how_many_sessions_it_took(project: Path, resolved: dict[str, Any]) -> None:
     async with connected(project, clock=_january) as (client, _):
         await told(client, "record_error", fingerprint=NAME, first_seen="2026-01-20", last_seen="2026-01-20")
@@ -230,12 +348,30 @@ async def test_fix_details_are_kept_and_an_error_resolves_once(project: Path) ->
 
 
 @pytest.mark.parametrize(
-    "removal", [{"remove": True}, {"action": "remove"}, {"enabled": False}, {"disabled": True}, {"delete": True}]
-)
+    "call",
+    [
+        save("errors", True, NAME), save("errors", "resolved", NAME), save("errors", {"resolved": [NAME]}),
+        ("record_error", {"resolved": [NAME]}), ("record_error", {"resolved": NAME}),
+    ],
+)  # fmt: skip
+async def test_error_is_resolved_by_its_name_alone(project: Path, call: tuple[str, dict[str, Any]]) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "record_error", error=MESSAGE)
+        assert "resolved after 1 session" in (await told(client, call[0], **call[1]))["understood"][0]
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        {"pattern": "favicon", "remove": True}, {"pattern": "favicon", "action": "remove"}, {"remove": "favicon"},
+        {"pattern": "favicon", "enabled": False}, {"pattern": "favicon", "disabled": True},
+        {"pattern": "favicon", "delete": True}, {"pattern": "favicon", "enabled": "false"}, {"remove": ["favicon"]},
+    ],
+)  # fmt: skip
 async def test_noise_rule_can_be_removed_in_any_common_form(project: Path, removal: dict[str, Any]) -> None:
     async with connected(project) as (client, _):
         await told(client, "set_noise", pattern="favicon")
-        assert "removed" in (await told(client, "set_noise", pattern="favicon", **removal))["understood"][0]
+        assert "removed" in (await told(client, "set_noise", **removal))["understood"][0]
         assert (await told(client, "load_session_context"))["noise_config"]["rules_count"] == 0
 
 
@@ -286,6 +422,9 @@ async def test_every_planted_regression_is_reported_in_the_next_session(project:
             {"key": "login", "data": LOGIN},
             {"baseline": "login", "actual": LOGIN},
             {"name": "login", **LOGIN},
+            {"feature": "login", "observed": LOGIN},
+            {"baseline_name": "login", "observation": LOGIN},
+            {"name": "baselines/login", "observed": LOGIN},
         ):
             assert (await told(client, "compare_baseline", **named))["same"] is True
         assert await refused(client, "compare_baseline", name="nobody", observed={}) == "not_found"
@@ -368,3 +507,17 @@ async def test_secret_fields_are_redacted(project: Path) -> None:
         "tokens": 12,
         "shape": {"token": "string"},
     }
+
+
+async def test_actions_and_names_in_other_words_are_understood(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "session_store", action="put", key="decisions/db", value={"choice": "sqlite"})
+        loaded = await told(client, "session_store", action="get", namespace="decisions", key="db")
+        assert loaded["data"] == {"choice": "sqlite"}
+        baseline = await told(client, "session_store", action="save", namespace="baselines", data={"name": "login"})
+        assert baseline["key"] == "login"
+        unnamed = await client.call_tool("session_store", {"action": "load", "namespace": "decisions"})
+        assert unnamed.is_error
+        assert "there are: db" in str(unnamed.content[0])
+        await told(client, "session_store", action="remove", key="decisions/db")
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {"baselines": 1}

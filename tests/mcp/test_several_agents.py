@@ -9,11 +9,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
 
+from snapshot_plugin.memory import engine
 from tests.mcp.servers import command, connected, refused, told
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -77,25 +79,30 @@ async def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(project: P
     assert not list((project / ".asnap/.pending").iterdir())
 
 
-async def test_unreachable_writer_is_named_and_the_save_delivered_later(project: Path) -> None:
-    async with agents(project, 2) as (writer, other):
+async def test_unreachable_writer_is_named_and_the_save_delivered_later(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_TIMEOUT", 0.5)
+    async with agents(project, 1) as [writer]:
         assert await save(writer, "w") == "disk"
         pid = holder(project)
         os.kill(pid, signal.SIGSTOP)
         try:
-            answer = await told(other, "session_store", action="save", namespace="notes", key="o", data=1)
-            assert answer["persistence"] == "read-only"
-            assert str(pid) in answer["notices"][0]
-            loaded = await told(other, "session_store", action="load", namespace="notes", key="o")
-            assert loaded["data"] == 1, "what was kept can be read"
-            assert kept(project) == {"w"}
+            async with connected(project) as (other, _):
+                answer = await told(other, "session_store", action="save", namespace="notes", key="o", data=1)
+                assert answer["persistence"] == "read-only"
+                assert str(pid) in answer["notices"][0]
+                loaded = await told(other, "session_store", action="load", namespace="notes", key="o")
+                assert loaded["data"] == 1, "what was kept can be read"
+                assert kept(project) == {"w"}
+                os.kill(pid, signal.SIGCONT)
+                assert await save(other, "later") == "disk"
+                assert kept(project) == {"w", "o", "later"}
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert await save(other, "later") == "disk"
-        assert kept(project) == {"w", "o", "later"}
 
 
-async def test_idle_writer_blocks_nobody_and_listing_tools_starts_no_session(project: Path) -> None:
+async def test_idle_writer_blocks_no_process_and_listing_tools_starts_no_session(project: Path) -> None:
     async with agents(project, 2) as (idle, busy):
         await idle.list_tools()
         assert not (project / ".asnap").exists()
@@ -112,6 +119,16 @@ async def test_writers_refusal_reaches_the_agent_that_asked(project: Path) -> No
         assert taught["understood"] == ["error 'TypeError_a.js:1': new"]
         await told(second, "session_store", action="delete", namespace="*", confirm=True)
         assert await refused(first, "session_store", action="load", namespace="a", key="k") == "not_found"
+
+
+@pytest.mark.parametrize("seconds", ["nan", "1e400", -1])
+async def test_value_that_cannot_be_stored_does_not_block_the_writer(project: Path, seconds: Any) -> None:
+    timing = {"action": "save", "namespace": "performance", "data": {"endpoint": "GET /", "seconds": seconds}}
+    async with connected(project) as (first, _), connected(project) as (second, _):
+        await told(first, "session_store", action="save", namespace="a", key="k", data=1)
+        assert await refused(second, "session_store", **timing) == "invalid_input"
+        saved = await told(first, "session_store", action="save", namespace="a", key="k", data=2)
+        assert saved["persistence"] == "disk"
 
 
 async def test_save_succeeds_after_a_full_disk_was_freed(project: Path) -> None:

@@ -25,6 +25,7 @@ from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, http_app
 from snapshot_plugin.store.memory import MemoryStore
+from tests import forkserver
 from tests.mcp.servers import command, environment, refused, told
 
 TOKEN = "t0ken-" * 6
@@ -45,7 +46,7 @@ async def test_memory_stored_over_stdio_is_found_by_the_next_process(project: Pa
 @contextmanager
 def serving(project: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """``asnap mcp --http 0``: the process, its address, and the token it announced, if any."""
-    process = subprocess.Popen(
+    process = forkserver.Popen(
         [sys.executable, "-m", "snapshot_plugin", "mcp", "--http", "0"],
         cwd=project,
         env={**os.environ, **environment(project, **environ)},
@@ -105,13 +106,11 @@ def test_taken_port_and_short_token_are_usage_errors(project: Path) -> None:
     with serving(project, ASNAP_MCP_TOKEN=TOKEN) as (_, address, _announced):
         port = address.rsplit(":", 1)[1].split("/")[0]
         for number, token in ((port, TOKEN), ("0", "short")):
-            done = subprocess.run(
+            done = forkserver.run(
                 [sys.executable, "-m", "snapshot_plugin", "mcp", "--http", number],
                 cwd=project,
                 env={**os.environ, **environment(project, ASNAP_MCP_TOKEN=token)},
-                capture_output=True,
                 timeout=60,
-                check=False,
             )
             assert done.returncode == 2
             assert b"Traceback" not in done.stderr
@@ -119,14 +118,11 @@ def test_taken_port_and_short_token_are_usage_errors(project: Path) -> None:
 
 @pytest.mark.requirement("GASOLINE-P-BOOT-LOG")
 def test_server_exits_when_the_client_hangs_up(project: Path) -> None:
-    ended = subprocess.run(
+    ended = forkserver.run(
         [sys.executable, "-m", "snapshot_plugin", "mcp"],
         cwd=project,
         env={**os.environ, **environment(project)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
         timeout=60,
-        check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, b"")
     assert ended.stderr.decode() == (
@@ -139,8 +135,8 @@ def test_server_exits_when_the_client_hangs_up(project: Path) -> None:
 @pytest.mark.requirement("GASOLINE-P-WRITE-SHUTDOWN")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_server_after_everything_is_written(project: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE_AND_RECORD, str(project)],
+    process = forkserver.Popen(
+        [sys.executable, "-m", "tests.run_code", _SERVE_AND_RECORD, str(project)],
         env={**os.environ, **environment(project)},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,

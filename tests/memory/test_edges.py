@@ -170,6 +170,26 @@ async def test_symlinks_are_not_followed(open_memory: Opener, project: Path, tmp
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("where", [".damaged", ".pending", "noise"])
+async def test_linked_directory_is_left_alone_and_blocks_nothing_else(
+    open_memory: Opener, project: Path, tmp_path: Path, where: str
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "config.json").write_text('["boom"]')
+    (project / ".asnap").mkdir()
+    (project / ".asnap" / where).symlink_to(outside)
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        await memory.record_error("boom")
+        assert [error.fingerprint for error in (await memory.load_context()).error_history.unresolved] == ["boom"]
+        assert memory.persistence == "disk"
+        assert [notice for notice in memory.notices if "link" in notice] or where == ".pending"
+        await memory.clear()
+        assert await memory.namespaces() == {}
+    assert names_in(outside) == {"config.json"}
+
+
 async def test_notes_that_are_a_directory_are_reported_and_nothing_is_counted_twice(
     open_memory: Opener, project: Path
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
@@ -149,6 +149,7 @@ def test_merging_endpoints_respects_the_limit_and_keeps_frequent_ones(
 
 @pytest.mark.parametrize("namespace", list(KINDS))
 @given(likely | values)
+@example({"^": None})
 @QUICK
 def test_any_data_is_understood_or_reported_as_ignored(namespace: str, data: Any) -> None:
     found = understand(namespace, KINDS[namespace].document.key, data, NOW)

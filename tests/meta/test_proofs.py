@@ -56,7 +56,7 @@ def test_expected_failure_proves_nothing() -> None:
     assert proofs.unproven == ["A"]
 
 
-def test_passed_setup_is_no_proof_and_an_open_promise_needs_none() -> None:
+def test_passed_setup_is_not_a_proof_and_an_open_promise_needs_none() -> None:
     proofs = Proofs(CLAIMED)
     proofs.add(report_of("passed", "A", when="setup"))
     proofs.add(report_of("skipped", "A", "C"))

@@ -25,7 +25,9 @@ class Mark(NamedTuple):
 def marks_in(source: str, place: str = "test_example.py") -> Iterator[Mark]:
     """Every id named by a requirement mark: on a test, a test class, a parameter, a module."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement":
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "requirement":
+            continue
+        if ast.unparse(node.func) == "pytest.mark.requirement":
             yield from (Mark(_literal(argument, place), f"{place}:{node.lineno}") for argument in node.args)
 
 

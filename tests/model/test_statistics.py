@@ -158,7 +158,7 @@ def test_one_pasted_log_does_not_decide_the_topics() -> None:
     assert keywords(["spam " * 1000, "parser", "the parser again"], limit=1) == ["parser"]
 
 
-def test_words_common_to_every_conversation_are_no_topic() -> None:
+def test_words_common_to_every_conversation_are_not_topics() -> None:
     assert keywords(["please could you make this work, thanks", "0x1f 12345 a b"]) == []
 
 
@@ -167,7 +167,7 @@ def test_topics_are_shared_by_several_sessions() -> None:
     assert common_topics(sessions) == [Topic("login", 3), Topic("database", 2)]
 
 
-def test_word_in_nearly_every_session_is_no_topic() -> None:
+def test_word_in_nearly_every_session_is_not_a_topic() -> None:
     sessions = [["python", "login"] if number < 4 else ["python", f"only{number}"] for number in range(10)]
     assert common_topics(sessions) == [Topic("login", 4)]
 

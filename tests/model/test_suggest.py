@@ -68,11 +68,11 @@ def test_most_frequent_tags_come_first_and_few_of_each_kind() -> None:
     assert [(each.tag, each.count) for each in suggest_tags(snapshot)] == [("ruby", 3), ("go", 2), ("java", 1)]
 
 
-def test_word_used_once_is_no_topic_and_no_place() -> None:
+def test_word_used_once_is_neither_a_topic_nor_a_place() -> None:
     assert tags(session(make_message("a bug"), call(raw_input={"path": "billing/x"}), cwd=None)) == {}
 
 
-def test_outside_directories_and_common_names_are_no_places() -> None:
+def test_outside_directories_and_common_names_are_not_suggested() -> None:
     paths = ["/etc/nginx/conf", "/home/ann/other/place/x", "/home/ann/shop/src/lib/x"] * 2
 
     assert tags(session(call(locations=[{"path": path} for path in paths]))) == {"shop": "project"}

@@ -11,7 +11,6 @@ import pytest
 
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.live_rows import LiveRows
@@ -64,7 +63,7 @@ class TestRowPlace(LiveContract):
             yield
 
     def delete(self, place: str, session_id: str) -> None:
-        other = sync_face(PostgresStore(place, key=self.key, background=False))
+        other = PostgresStore(place, key=self.key, background=False).sync
         other.save(make_snapshot("something to delete", session_id=session_id))
         other.delete(session_id)
 

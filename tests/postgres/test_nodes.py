@@ -24,6 +24,7 @@ from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import PATIENCE, Client
+from tests import forkserver
 from tests.acp.proxied import history, proxied, words
 from tests.postgres.test_live import let_lease_end
 
@@ -49,7 +50,7 @@ def asnap(url: str, *words: str, home: Path) -> subprocess.CompletedProcess[str]
     """A command of another node: its home directory is empty."""
     command = [sys.executable, "-m", "snapshot_plugin", *words, "--store", url]
     env = {**os.environ, "HOME": str(home)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=env)
+    return forkserver.run(command, text=True, timeout=PATIENCE, env=env)
 
 
 def told(url: str, *words: str, home: Path) -> Any:

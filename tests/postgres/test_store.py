@@ -23,7 +23,6 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.steps import sync_face
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.snapshot import with_upto
 from snapshot_plugin.store.postgres.address import Address
@@ -75,7 +74,7 @@ class TestAddress:
         with psycopg.connect(postgres_url.partition("&schema")[0]) as connection:
             assert connection.info.server_version >= 150000
         for prefix in ("one_", "two_"):
-            place = sync_face(open_store(f"{postgres_url}&prefix={prefix}"))
+            place = open_store(f"{postgres_url}&prefix={prefix}").sync
             place.save(make_snapshot(prefix, session_id=prefix))
             assert [meta.session_id for meta in place.list()] == [prefix]
 
@@ -83,15 +82,15 @@ class TestAddress:
 class TestOpening:
     def test_missing_store_is_created_only_on_request(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound):
-            sync_face(open_store(postgres_url, create=False)).list()
-        assert sync_face(open_store(postgres_url)).list() == []
-        assert sync_face(open_store(postgres_url, create=False)).list() == []
+            open_store(postgres_url, create=False).sync.list()
+        assert open_store(postgres_url).sync.list() == []
+        assert open_store(postgres_url, create=False).sync.list() == []
 
     def test_tables_of_a_newer_release_are_refused(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.list()
         statement(postgres_url, "UPDATE {meta} SET value = '99' WHERE name = 'version'")
         with pytest.raises(InvalidSnapshotVersion, match="99"):
-            sync_face(open_store(postgres_url)).list()
+            open_store(postgres_url).sync.list()
 
     def test_the_format_of_a_newer_release_is_refused(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.list()
@@ -101,24 +100,24 @@ class TestOpening:
             f"UPDATE {{meta}} SET value = decode('{marker}', 'hex') WHERE name = 'marker'".replace('{"', '{{"'),
         )
         with pytest.raises(InvalidSnapshotVersion):
-            sync_face(open_store(postgres_url)).list()
+            open_store(postgres_url).sync.list()
 
 
 class TestRefusals:
     def test_unreachable_server_is_retryable(self, tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable) as caught:
-            sync_face(open_store(f"postgresql:///db?host={tmp_path}")).list()
+            open_store(f"postgresql:///db?host={tmp_path}").sync.list()
         assert caught.value.retryable
 
     def test_missing_database_is_named(self, postgres_url: str) -> None:
         with pytest.raises(StoreNotFound, match="nosuch"):
-            sync_face(open_store(postgres_url.replace("/postgres?", "/nosuch?"))).list()
+            open_store(postgres_url.replace("/postgres?", "/nosuch?")).sync.list()
 
     def test_missing_privileges_are_reported(self, store: PostgresStore, postgres_url: str) -> None:
         store.sync.save(make_snapshot("a"))
         user = f"reader_{new_id()}"
         statement(postgres_url, f"CREATE ROLE {user} LOGIN")
-        theirs = sync_face(open_store(postgres_url.replace("postgres@", f"{user}@")))
+        theirs = open_store(postgres_url.replace("postgres@", f"{user}@")).sync
         with pytest.raises(StoreForbidden) as caught:
             theirs.save(make_snapshot("a", "b"))
         assert not caught.value.retryable

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from snapshot_plugin.testing.acp_client import AGENT, Client
+from tests import forkserver
 
 __all__ = ["PATIENCE", "Bridge", "Ran", "User", "eventually"]
 
@@ -59,21 +60,19 @@ class User:
         return done
 
     def python(self, *words: str, stdin: str = "") -> Ran:
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, *words],
             cwd=self.work,
             env=self.environment,
             input=stdin.encode("utf-8", "surrogatepass"),
-            capture_output=True,
             timeout=PATIENCE,
-            check=False,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
     def bridge(self) -> Iterator[Bridge]:
         """A running ``asnap serve --stdio``, which is killed at the end of the block unless it was closed."""
-        with subprocess.Popen(
+        with forkserver.Popen(
             [sys.executable, "-m", "snapshot_plugin", "serve", "--stdio"],
             cwd=self.work,
             env=self.environment,

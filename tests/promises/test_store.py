@@ -184,7 +184,7 @@ class Chat:
 @pytest.mark.requirement("MANAGER-AUTO-CATCH-UP", "MANAGER-AUTO-NEVER-RAISES")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the names of open files in /proc")
 @pytest.mark.parametrize("fault", ["read-only", "no bytes"])
-async def test_session_goes_on_while_the_disk_fails_and_is_saved_when_it_works_again(
+async def test_session_continues_while_the_disk_fails_and_is_saved_when_it_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     chat, failed, saved = Chat(), anyio.Event(), anyio.Event()
@@ -255,7 +255,7 @@ class TestTheirStore(StoreContract):
 )
 def test_another_project_runs_the_contract_suite_with_a_few_lines(user: User, saved: str, outcome: str) -> None:
     (user.work / "test_theirs.py").write_text(THEIR_PROJECT.format(saved=saved))
-    some = "another_store_object_loads or goes_on_counting or base_zero"
+    some = "another_store_object_loads or continues_the_numbers or base_zero"
     done = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", some, "test_theirs.py")
     assert outcome in done.out
     assert (done.code == 0) == (outcome == "6 passed")

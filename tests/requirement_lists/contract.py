@@ -20,7 +20,7 @@ CONTRACT: dict[str, tuple[str, ...]] = {
         "TERMINAL-QUALITY-INTEGRITY",
     ),
     "test_every_save_gets_the_next_number_and_stays_loadable_under_it": ("STORE-LOAD-AT", "STORE-ORDER-GROWS"),
-    "test_a_store_opened_later_goes_on_counting": ("STORE-ORDER-GROWS",),
+    "test_a_store_opened_later_continues_the_numbers": ("STORE-ORDER-GROWS",),
     "test_any_edit_of_the_conversation_is_kept": ("STORE-SAVE-SPLICE", "FORMAT-HEADER-SPLICE"),
     "test_any_change_of_the_state_is_kept": ("FORMAT-PAYLOAD-REMOVED",),
     "test_equal_content_has_an_equal_root_whatever_came_before": ("FORMAT-ROOT-CONTENT",),
@@ -70,11 +70,11 @@ CONTRACT: dict[str, tuple[str, ...]] = {
     ),
     "test_check_reads_everything_and_finds_nothing_wrong": ("STORE-CHECK",),
     # values
-    "test_fields_and_blocks_of_unknown_kinds_come_back": (
+    "test_fields_and_blocks_of_unknown_kinds_round_trip": (
         "STORE-VALUE-UNKNOWN-FIELDS",
         "STORE-VALUE-UNKNOWN-BLOCKS",
     ),
-    "test_lone_surrogates_come_back": ("STORE-VALUE-SURROGATE", "FORMAT-PAYLOAD-SURROGATE"),
+    "test_lone_surrogates_round_trip": ("STORE-VALUE-SURROGATE", "FORMAT-PAYLOAD-SURROGATE"),
     "test_a_huge_tool_output_is_kept_whole_and_noticed": ("STORE-FAULT-20MB", "STORE-TOO-LARGE-NOTICE"),
     "test_a_hundred_thousand_messages_are_kept": ("STORE-FAULT-100K", "STORE-SAVE-DELTA"),
     # removing
@@ -115,7 +115,7 @@ CONTRACT: dict[str, tuple[str, ...]] = {
     "test_repair_keeps_what_is_whole": ("STORE-REPAIR",),
     # cancellation, crowds, closing
     "test_a_cancelled_save_leaves_the_old_snapshot_or_the_new_one": ("STORE-CANCEL", "ONERING-LAYER-ATOMIC"),
-    "test_a_save_cancelled_while_it_waits_its_turn_holds_nobody_up": ("STORE-CANCEL",),
+    "test_a_save_cancelled_while_it_waits_blocks_no_other_save": ("STORE-CANCEL",),
     "test_readers_see_whole_snapshots_while_others_save_and_forget": ("STORE-SHARED", "TERMINAL-TEST-CONCURRENT"),
     "test_a_closed_store_refuses_to_save_and_writes_nothing": ("STORE-CLOSE",),
 }

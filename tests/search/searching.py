@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
-from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.find import SearchQuery, SearchResult
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.search.query import expression
 from snapshot_plugin.store.base import SnapshotStore
@@ -40,7 +40,7 @@ async def stored(
 
 async def found(
     store: SnapshotStore, cache: Path, query: str, reads: Reads | None = None, **options: Any
-) -> tuple[Found, tuple[str, ...]]:
+) -> tuple[SearchResult, tuple[str, ...]]:
     """One search, as a command makes it."""
     metas = await store.list()
     names = options.pop("sessions", [meta.session_id for meta in metas])
@@ -49,7 +49,7 @@ async def found(
         "each": 50,
         **{k: v for k, v in options.items() if k in ("limit", "each", "since", "until")},
     }
-    question = Question(expression=expression(query), sessions=names, **asked)
+    question = SearchQuery(expression=expression(query), sessions=names, **asked)
     async with opened_index(store, cache, name="s", rebuild=options.get("rebuild", False)) as index:
         return await index.ask(question, metas, only=options.get("only"), progress=reads or Reads())
 

@@ -10,7 +10,7 @@ import pytest
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.search.earlier import Snapshots, search_snapshots
-from snapshot_plugin.search.find import Question
+from snapshot_plugin.search.find import SearchQuery
 from snapshot_plugin.search.query import expression
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.testing import make_message, make_snapshot
@@ -25,7 +25,7 @@ SHORTEST = SHORTER.evolve(messages=(make_message("the end"),), title="birds")
 
 async def searched(store: FilesystemStore, query: str = "ape*", *, at: int | None = None) -> Snapshots:
     with anyio.fail_after(30):
-        question = Question(expression=expression(query), sessions=(), limit=50, each=50)
+        question = SearchQuery(expression=expression(query), sessions=(), limit=50, each=50)
         return await search_snapshots(store, "s", question, at=at)
 
 

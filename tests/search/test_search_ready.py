@@ -18,7 +18,7 @@ from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.search.find import Found, Question
+from snapshot_plugin.search.find import SearchQuery, SearchResult
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.search.query import expression
 from snapshot_plugin.search.ready import answered
@@ -35,9 +35,9 @@ SESSIONS = (
 )
 
 
-def ape(sessions: Sequence[SnapshotMeta]) -> tuple[Question, Sequence[SnapshotMeta]]:
+def ape(sessions: Sequence[SnapshotMeta]) -> tuple[SearchQuery, Sequence[SnapshotMeta]]:
     names = [session.session_id for session in sessions]
-    return Question(expression=expression("ape"), sessions=names, limit=9, each=9), sessions
+    return SearchQuery(expression=expression("ape"), sessions=names, limit=9, each=9), sessions
 
 
 async def indexed(store: FilesystemStore, cache: Path, *, only: set[str] | None = None) -> None:
@@ -45,7 +45,7 @@ async def indexed(store: FilesystemStore, cache: Path, *, only: set[str] | None 
         await index.ask(lambda _connection: None, await index.listed(), only=only)
 
 
-def ready(store: FilesystemStore, cache: Path) -> tuple[Found, Sequence[SnapshotMeta]] | None:
+def ready(store: FilesystemStore, cache: Path) -> tuple[SearchResult, Sequence[SnapshotMeta]] | None:
     return answered(str(store.path), cache, ape)
 
 

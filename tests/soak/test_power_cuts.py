@@ -19,7 +19,8 @@ from integration.soak.program import Tally
 from integration.soak.sessions import KEY, SESSION, assess, number_of, save_version, store_at
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.live import spool as spool_module
-from snapshot_plugin.live.spool import Spool, read_spool
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.store import segments
 from snapshot_plugin.store.files import sync_dir
 

@@ -110,6 +110,27 @@ os._exit(asyncio.run(in_thread(lambda: 7)))
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_plain_call_interrupted_while_it_waits_does_not_block_the_session(tmp_path: Path) -> None:
+    snapshot = SessionSnapshot(session_id="s", created_at=_NOW, updated_at=_NOW)
+    with FilesystemStore(tmp_path).sync as store:
+        store.save(snapshot)
+        turns = store._store.turns
+        assert turns.enter("s", lambda: None)
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                store.load("s")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        turns.leave("s")
+        found: list[SessionSnapshot] = []
+        reader = threading.Thread(target=lambda: found.append(store.load("s")), daemon=True)
+        reader.start()
+        reader.join(10)
+        assert found == [snapshot]
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_asyncio_may_cancel_a_save_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str

@@ -705,7 +705,7 @@ def test_an_interrupted_change_leaves_the_old_key_or_the_new_one(
 
 
 @pytest.mark.parametrize("failure", failures(), ids=["io-error", "disk-full", "power-cut"])
-def test_interrupted_addition_or_removal_locks_nobody_else_out(
+def test_interrupted_addition_or_removal_keeps_other_keys_working(
     failure: BaseException, prepare: Callable[[int], Keychain], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change(chain: Keychain) -> None:

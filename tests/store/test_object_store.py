@@ -56,7 +56,6 @@ def seaweed() -> Iterator[ObjectServer]:
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-@pytest.mark.xdist_group("seaweedfs")
 class TestObjectStoreOnSeaweedFS(StoreContract):
     """Through the client for S3, to an object store that is not ours."""
 

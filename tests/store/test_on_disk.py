@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -261,6 +261,38 @@ async def test_hidden_system_files_among_sessions_are_not_damage(tmp_path: Path)
 
         assert (await store.check()).ok
         assert [meta.session_id for meta in await store.list()] == [".hidden"]
+
+
+async def test_list_shows_a_session_whose_only_file_is_replaced_while_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FilesystemStore(tmp_path)
+    await store.save(make_snapshot("one"))
+    directory = store.session_dir("session")
+    [segment] = segments_of(tmp_path)
+    scandir: Callable[[Any], Any] = os.scandir
+    looks: list[Any] = []
+
+    def replaced_after_the_look(path: Any) -> Any:
+        entries = scandir(path)
+        if str(path) == str(directory) and not looks:
+            looks.append(path)
+            entries = Listed(list(entries))
+            segment.rename(directory / "0000000001-0000000001.1.snap.gz")
+        return entries
+
+    monkeypatch.setattr(os, "scandir", replaced_after_the_look)
+    assert [meta.session_id for meta in await FilesystemStore(tmp_path).list()] == ["session"]
+    assert looks
+
+
+class Listed(list[Any]):
+    """Directory entries that were read before something changed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def test_a_stale_writer_sees_the_new_segments_of_another_however_soon_they_come(tmp_path: Path) -> None:

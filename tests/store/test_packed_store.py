@@ -118,7 +118,7 @@ async def test_save_during_another_stores_close_continues_after_the_pack(tmp_pat
     assert len(packs) < 10
 
 
-async def test_a_finished_segment_is_packed_while_saving_goes_on_in_the_next(tmp_path: Path) -> None:
+async def test_a_finished_segment_is_packed_while_saves_continue_in_the_next(tmp_path: Path) -> None:
     store = FilesystemStore(tmp_path, segment_frames=20)
     for number in range(1, 26):
         await store.save(turn(number))

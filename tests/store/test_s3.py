@@ -246,7 +246,7 @@ async def test_first_list_of_another_machine_does_not_read_each_session(server: 
     assert [key for key in server.objects if "/recent/" in key] == [], "the list has made one index of them"
 
 
-async def test_writer_whose_store_nobody_lists_leaves_few_objects_behind(
+async def test_writer_of_an_unlisted_store_leaves_few_objects_behind(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_index, "_BATCH", 16)

@@ -63,7 +63,7 @@ def opened(place: Path, environ: dict[str, str]) -> Iterator[Opened]:
 def client(opened: Opened, place: Path) -> TestClient:
     """Two sessions, served: ``one`` of two snapshots, and its ``other``."""
     store = FilesystemStore(place, background=False)
-    store.sync.save(make_snapshot("hello", "a needle", session_id="one", title="first"), base=0)
+    store.sync.save(make_snapshot("hello", "a needle", session_id="one", title="first"), base=0, tags=["night"])
     longer = make_snapshot("hello", "a needle", "more", "and **bold**", session_id="one", title="first")
     store.sync.save(longer, base=1)
     store.sync.save(make_snapshot("hello", "another", session_id="a/b c@d", title="odd", tags=("old",)), base=0)

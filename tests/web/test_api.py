@@ -53,6 +53,9 @@ def test_api_answers_match_the_json_output_of_the_cli(client: TestClient, path: 
 def test_sessions_are_filtered_and_paged(client: TestClient) -> None:
     assert {row["session_id"] for row in got(client, "sessions")["sessions"]} == {"one", "a/b c@d"}
     assert [row["title"] for row in got(client, "sessions", tag="old")["sessions"]] == ["odd"]
+    assert [row["title"] for row in got(client, "sessions", tag="night")["sessions"]] == ["first"], (
+        "an earlier one has it"
+    )
     first = got(client, "sessions", limit=1)["sessions"]
     rest = got(client, "sessions", limit=5, after=first[0]["session_id"])["sessions"]
     assert len(first) == len(rest) == 1

@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore
+from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT, Client
+from snapshot_plugin.web import site as site_module
+from snapshot_plugin.web.site import Site
+from tests import forkserver
 
 PATIENCE = 20.0
 pytestmark = pytest.mark.usefixtures("environ")
@@ -54,7 +59,7 @@ def serving(
 ) -> Iterator[tuple[Browser, subprocess.Popen[str]]]:
     line = [sys.executable, "-m", "snapshot_plugin", "ui", *words, "--store", str(place)]
     line += [] if opens else ["--no-open"]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ})
+    process = forkserver.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ})
     assert process.stdout
     try:
         yield Browser(process.stdout.readline().strip()), process
@@ -75,13 +80,13 @@ def test_first_line_is_the_address_of_the_named_session(place: Path) -> None:
 
 def test_missing_store_and_taken_port_are_reported(place: Path) -> None:
     line = [sys.executable, "-m", "snapshot_plugin", "ui", "--no-open", "--json", "--store"]
-    missing = subprocess.run([*line, str(place)], capture_output=True, text=True, timeout=60, check=False)
+    missing = forkserver.run([*line, str(place)], text=True, timeout=60)
     assert missing.returncode == 10
     FilesystemStore(place, background=False).sync.save(make_snapshot("hi"), base=0)
     with serving(place) as (browser, _):
         port = browser.origin.rpartition(":")[2]
         taken = [*line, str(place), "--port", port]
-        refused = subprocess.run(taken, capture_output=True, text=True, timeout=60, check=False)
+        refused = forkserver.run(taken, text=True, timeout=60)
         assert refused.returncode != 0
         assert port in json.loads(refused.stderr.splitlines()[-1])["message"]
 
@@ -142,7 +147,10 @@ def test_change_made_elsewhere_is_announced_within_a_second(place: Path) -> None
             assert json.loads(events.readline())["type"] == "alive"
             assert json.loads(events.readline()) == {"type": "store", "problem": None}
             store.sync.save(make_snapshot("one", "two", session_id="watched"), base=1)
-            assert json.loads(events.readline()) == {"type": "changed", "sessions": ["watched"]}
+            changed = json.loads(events.readline())
+            (row,) = changed.pop("rows")
+            assert changed == {"type": "changed", "sessions": ["watched"]}
+            assert row in browser.ask("sessions")["sessions"]
             store.sync.delete("watched")
             assert json.loads(events.readline()) == {"type": "gone", "sessions": ["watched"]}
 
@@ -172,3 +180,28 @@ def test_browser_is_opened_without_the_token_on_its_command_line(place: Path, tm
         page = Path(seen.read_text().strip().removeprefix("file://"))
         assert page.parent.stat().st_mode & 0o077 == 0
     assert not page.exists()
+
+
+@pytest.mark.anyio
+async def test_change_during_an_update_of_the_index_is_indexed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(FilesystemStore(tmp_path), SnapshotConfig(storage_path=str(tmp_path)), environ={})
+    updates: list[str] = []
+    done = anyio.Event()
+
+    async def update(*_: object) -> None:
+        updates.append("update")
+        if len(updates) == 1:
+            site.index_soon()
+        else:
+            done.set()
+
+    monkeypatch.setattr(site_module, "index_all", update)
+    site.index_soon()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(site.keep_indexed)
+            await done.wait()
+            tasks.cancel_scope.cancel()
+    assert len(updates) == 2

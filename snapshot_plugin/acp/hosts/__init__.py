@@ -1,1 +1,1 @@
-"""Hosts around the ACP core: the proxy, an SDK client, an SDK agent, a link of a proxy chain."""
+"""Hosts for the ACP core: the proxy, SDK clients, SDK agents, and links of a proxy chain."""

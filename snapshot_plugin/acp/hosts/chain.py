@@ -1,8 +1,8 @@
 """A link of a proxy chain: the agent is not our child process but the conductor's next component.
 
 A conductor starts the proxy without an agent and begins with ``proxy/initialize`` (also ``_proxy/initialize``).
-Messages to our successor go to the conductor in a ``_proxy/successor`` envelope, and messages of the successor
-come in one. `ChainLink` has the interface of `process.AgentProcess`, so the proxy needs no special case.
+Messages to and from our successor go through the conductor in a ``_proxy/successor`` envelope. `ChainLink` has the
+interface of `process.AgentProcess`, so the proxy treats both the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import queue
 from collections.abc import Callable
 from typing import Any
 
-from snapshot_plugin.acp.messages import Lines, Message, encode, parse
+from snapshot_plugin.acp.messages import Lines, Message, as_object, encode, parse
 
 __all__ = ["ChainLink"]
 
@@ -36,9 +36,9 @@ class ChainLink:
     # What the proxy sends to "the agent" ------------------------------------------------------------------
 
     def send(self, data: bytes) -> bytes:
-        """Pass lines on to the successor, each in an envelope; answers to its requests go as they are.
+        """Pass lines on to the successor, each in an envelope; answers to its requests are not wrapped.
 
-        Nothing is written here that could block: `to_conductor` only adds to the client's outbox.
+        Never blocks: `to_conductor` only adds to the client's outbox.
         """
         for line in self._lines.feed(data):
             message = parse(line)
@@ -60,15 +60,14 @@ class ChainLink:
     # What the conductor sends us --------------------------------------------------------------------------
 
     def unwrapped(self, message: Message) -> Message | None:
-        """The predecessor's message as plain ACP; None if it was the successor's."""
+        """Return the predecessor's message as plain ACP; None if it was the successor's."""
         method = message.get("method")
         if method in _INITIALIZE:
             self._prefix = method.removesuffix("initialize")
             return {**message, "method": "initialize"}
         if method in _SUCCESSOR:
-            raw = message.get("params")
-            params = raw if isinstance(raw, dict) else {}
-            inner = {key: params[key] for key in ("method", "params") if key in params}
+            params = as_object(message.get("params"))
+            inner: Message = {key: params[key] for key in ("method", "params") if key in params}
             self._said.put(encode({**{k: v for k, v in message.items() if k not in ("method", "params")}, **inner}))
             return None
         if method is None and isinstance(message.get("id"), str) and message["id"] in self._asked:
@@ -77,14 +76,14 @@ class ChainLink:
         return message
 
     def read(self) -> bytes:
-        """What the successor has said; empty once the chain is over."""
+        """Return the successor's next message; blocks. Empty after `end`."""
         return self._said.get()
 
     def signal(self, number: int) -> None:
-        """Signals are the conductor's business."""
+        """Do nothing: the conductor handles signals."""
 
     def end(self, *, patience: float) -> int:
-        """The chain is over."""
+        """Make `read` return empty. Returns 0."""
         _ = patience
         self._said.put(b"")
         return 0

@@ -1,4 +1,4 @@
-"""The agent's process: its environment, its start, its end."""
+"""The agent's process (environment, start, end), and reads, stderr and memory of our own process."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.inert import for_terminal
 
-__all__ = ["AgentProcess", "agent_environment", "end_with_parent", "return_large_blocks"]
+__all__ = ["AgentProcess", "agent_environment", "end_with_parent", "read_some", "return_large_blocks", "say"]
 
-_CHUNK = 1 << 20
+_READ_BYTES = 1 << 16
+"""The size of a pipe. Each read allocates this much; glibc would map and unmap a larger block at every read."""
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of an agent: *environment*, or this process's own, without the keys of the store."""
+    """Return the environment for an agent: *environment*, or this process's own, without the keys of the store."""
     return without_keys(os.environ if environment is None else environment)
 
 
 def end_with_parent() -> Callable[[], None] | None:
-    """A ``preexec_fn`` that ends the child when the thread that started it does; None where the system cannot."""
+    """Return a ``preexec_fn`` that ends the child when its starting thread ends; None if the system cannot."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -39,13 +41,27 @@ def end_with_parent() -> Callable[[], None] | None:
 
 
 def return_large_blocks() -> None:
-    """Have freed blocks of 256 KB and more given back to the system. By default glibc keeps those of long turns."""
+    """Make glibc return freed blocks of 256 KB and more to the system; by default it keeps those of long turns."""
     if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
 
 
+def read_some(fd: int) -> bytes:
+    """Read what is available; blocks until there is some. Empty once the other side is gone."""
+    try:
+        return os.read(fd, _READ_BYTES)
+    except OSError:
+        return b""
+
+
+def say(text: str) -> None:
+    """Show the user a line on stderr; stdout belongs to the protocol."""
+    sys.stderr.write(for_terminal(f"asnap: {text}\n"))
+    sys.stderr.flush()
+
+
 class AgentProcess:
-    """One run of the agent, in a process group of its own so that its children end with it.
+    """One run of the agent, in its own process group so that its children end with it.
 
     Start it in a thread that lives as long as this process: the system ends the agent with that thread.
     """
@@ -71,7 +87,7 @@ class AgentProcess:
         self.pid = self._process.pid
 
     def send(self, data: bytes) -> bytes:
-        """Write everything; returns the lines that did not reach an agent that is gone."""
+        """Write everything. Returns the lines that were not fully written because the agent is gone."""
         view = memoryview(data)
         try:
             while view:
@@ -82,11 +98,8 @@ class AgentProcess:
         return b""
 
     def read(self) -> bytes:
-        """What it has said; empty once it is gone."""
-        try:
-            return os.read(self._out, _CHUNK)
-        except OSError:
-            return b""
+        """Read its output; blocks. Empty once it is gone."""
+        return read_some(self._out)
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the agent and its children."""
@@ -94,7 +107,7 @@ class AgentProcess:
             os.killpg(self.pid, number)
 
     def end(self, *, patience: float) -> int:
-        """Close its input, wait, then insist. Returns its exit status."""
+        """Close its input, wait, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
         with contextlib.suppress(OSError):
             if self._process.stdin:
                 self._process.stdin.close()

@@ -1,7 +1,7 @@
-"""What was read goes on to the other side: recorded first, in order, as the core says.
+"""Forwards messages between the client and the agent, in order, as the core decides; records them first.
 
-What arrived in one read is spooled in one write before any of it goes on, and synced first if something in it must
-be durable. The core is called under one lock, during which nothing blocks: syncing and writing happen outside it.
+The messages of one read are spooled in one write before any of them is forwarded, and synced if one of them must
+be durable. The core is called under one lock, and nothing blocks while it is held: syncs and writes happen outside.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from snapshot_plugin.acp.actions import (
     Say,
     ToAgent,
     ToClient,
-    shown,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import Message, TextRuns, encode
-from snapshot_plugin.acp.transcript import plain
+from snapshot_plugin.acp.draft import plain
+from snapshot_plugin.acp.hosts.chain import ChainLink
+from snapshot_plugin.acp.hosts.process import AgentProcess, read_some, say
+from snapshot_plugin.acp.messages import Lines, Message, TextRuns, encode, parse, recorded
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
@@ -38,13 +39,13 @@ from snapshot_plugin.live.sessions import LiveSessions
 __all__ = ["Outbox", "Relay"]
 
 _FULL = 8 << 20
-"""With so many bytes unwritten, nothing more is read."""
+"""Reading pauses while more bytes than this are unwritten."""
 _SOONER = 0.005
-"""The clock is woken only for what is due so many seconds earlier than it wakes by itself."""
+"""The clock thread is woken early only if something is due this many seconds before its next wake-up."""
 
 
 class QueuedWrite:
-    """A position in the queue. Nothing after it is written before it is released."""
+    """Data in the queue. Nothing after it is written until it is ready."""
 
     __slots__ = ("data", "is_ready")
 
@@ -53,13 +54,13 @@ class QueuedWrite:
 
 
 class Outbox:
-    """Adding never blocks; writing does, and happens in the thread that calls `drain`, or in one of its own.
+    """A queue of bytes for one side. Adding never blocks; writing does, in `drain` or in the outbox's own thread.
 
-    Two pumps that each wrote to the other's side while holding a lock could wait for each other for ever.
+    It prevents a deadlock of two pumps that write to each other's side while holding a lock.
 
     Args:
         write: writes everything, and returns what it could not write.
-        name: of the side, for threads.
+        name: the side, for the name of the thread.
     """
 
     def __init__(self, write: Callable[[bytes], bytes], name: str) -> None:
@@ -67,7 +68,7 @@ class Outbox:
         self._slots: deque[QueuedWrite] = deque()
         lock = threading.Lock()
         self._added = threading.Condition(lock)
-        """For the thread of its own, which is not woken when another thread has written."""
+        """For the outbox's own thread, which is not woken when another thread has written."""
         self._written = threading.Condition(lock)
         self._is_writing = self._is_started = self._is_over = False
         self._size, self._failed = 0, b""
@@ -81,7 +82,7 @@ class Outbox:
         return slot
 
     def drain(self) -> None:
-        """Write what is ready, unless another thread does so already. Blocks while the other side does not read."""
+        """Write what is ready, unless another thread is writing. Blocks while the other side does not read."""
         while (batch := self._taken()) is not None:
             lost = b""
             try:
@@ -104,7 +105,7 @@ class Outbox:
             return b"".join(batch) if len(batch) > 1 else batch[0]
 
     def reclaim(self, seconds: float) -> bytes:
-        """Take out what was not written; waits, bounded, for the write that is under way."""
+        """Remove and return what was not written; waits up to *seconds* for a running write."""
         with self._written:
             self._written.wait_for(lambda: not self._is_writing, seconds)
             unwritten = b"".join(slot.data for slot in self._slots)
@@ -114,7 +115,7 @@ class Outbox:
             return failed + unwritten
 
     def drain_elsewhere(self) -> None:
-        """Have a thread of its own write: the caller must not block."""
+        """Write what is ready in the outbox's own thread. Never blocks on the other side."""
         with self._added:
             if not self._is_started:
                 self._is_started = True
@@ -122,13 +123,13 @@ class Outbox:
             self._added.notify_all()
 
     def wait_for_room(self) -> None:
-        """Wait while much is unwritten: what comes in is then not read either."""
+        """Block while too much is unwritten, so that the caller does not read more."""
         if self._size > _FULL:
             with self._written:
                 self._written.wait_for(lambda: self._size <= _FULL or self._is_over)
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """Stop writing, and wake every thread that waits."""
         with self._added:
             self._is_over = True
             self._added.notify_all()
@@ -165,7 +166,7 @@ class _Batch:
         line: bytes = b"",
         under: Callable[[str], bytes] | None = None,
     ) -> None:
-        """Take actions in; *passed* is where a message goes on: as *line*, or *under* another id of its session."""
+        """Add actions. A message passed on is appended to *passed*: as *line*, or *under* another session id."""
         for action in actions:
             if action is PASS:
                 passed.append(line)
@@ -189,17 +190,15 @@ class _Batch:
 
 
 class Relay:
-    """Asks the core what to do with what each side said, and does it.
+    """Passes the messages of each side to the core, and carries out the actions it returns.
 
     Args:
-        core: decides.
-        sessions: where sessions are recorded.
-        client_out: the client's file descriptor.
-        write_agent: writes everything, and returns what it could not write.
-        hung_up: called when the client does not read any more.
-        do: carries out what is neither recorded nor sent.
-        said: tells the person who watches.
-        observed: called with a session's id and each update that was recorded of it; must not block or raise.
+        core: decides what to do with each message.
+        sessions: records the sessions.
+        client_in, client_out: the client's file descriptors.
+        hung_up: called when the client is gone.
+        restarts: carries out `Restart` and `GiveUp`.
+        observed: called with the session id and each recorded update; must not block or raise.
     """
 
     def __init__(
@@ -207,19 +206,21 @@ class Relay:
         core: Core,
         sessions: LiveSessions,
         *,
+        client_in: int,
         client_out: int,
-        write_agent: Callable[[bytes], bytes],
         hung_up: Callable[[], None],
-        do: Callable[[_Later], None],
-        said: Callable[[str], None],
+        restarts: Callable[[Restart | GiveUp], None],
         observed: Callable[[str, Message], object] | None = None,
     ) -> None:
         self._core, self._sessions = core, sessions
-        self.to_client, self.to_agent = Outbox(self._write_client, "client"), Outbox(write_agent, "agent")
-        self._client_out, self._hung_up = client_out, hung_up
-        self._do, self._said, self._observed = do, said, observed
+        self.to_client, self.to_agent = Outbox(self._write_client, "client"), Outbox(self._write_agent, "agent")
+        self.agent: AgentProcess | ChainLink | None = None
+        """The agent's current process, or the next component of a proxy chain."""
+        self.unwrap: Callable[[Message], Message | None] | None = None
+        """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
+        self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
+        self._restarts, self._observed = restarts, observed
         self._lock, self._is_over = threading.Lock(), False
-        self._troubled: set[str] = set()
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
 
     def stop(self) -> None:
@@ -228,21 +229,46 @@ class Relay:
             self._is_over = True
 
     def close(self) -> None:
-        """Nobody reads what is sent any more, and nothing is due."""
+        """Stop the clock and both outboxes."""
         self._is_closed = True
         self._tick_due.set()
         self.to_client.close()
         self.to_agent.close()
 
+    # Three threads: one for each direction, and the clock -------------------------------------------------
+
+    def pump_client(self) -> None:
+        """Handle the client's messages until it hangs up."""
+        lines = Lines()
+        while not self._is_closed and (data := read_some(self._client_in)):
+            for line in lines.feed(data):
+                self._client_line(line)
+        self._hung_up()
+
+    def _client_line(self, line: bytes) -> None:
+        message = parse(line)
+        if message is None:
+            self.to_agent.add(line, is_ready=True)
+        else:
+            if self.unwrap is not None:
+                inner = self.unwrap(message)
+                if inner is None:
+                    return
+                if inner is not message:
+                    message, line = inner, encode(inner)
+            self.carry_out(partial(self._core.from_client, message), line, is_client=True)
+        self.to_agent.drain()
+        self.to_agent.wait_for_room()
+
     def pump_agent(self, read: Callable[[], bytes]) -> None:
-        """Pass on what the agent says until *read* returns nothing."""
+        """Handle the agent's messages until *read* returns nothing."""
         runs = TextRuns(self._core.joins)
         while data := read():
             batch = _Batch()
             with self._lock:
                 for message, line in runs.read(data):
                     if message is None:
-                        self._said(f"the agent wrote something that is not ACP: {line[:200]!r}")
+                        say(f"the agent wrote something that is not ACP: {line[:200]!r}")
                     else:
                         under = partial(runs.under, message=message, data=line)
                         batch.add(self._core.from_agent(message), batch.to_client, line, under)
@@ -261,8 +287,21 @@ class Relay:
                 if isinstance(update := event.get("update"), dict):
                     observed(session_id, update)
 
+    def keep_time(self) -> None:
+        """Call the core's `tick` when it is due, until `close`."""
+        core = self._core
+        while not self._is_closed:
+            seconds = core.next_tick()
+            self._wakes_at = math.inf if seconds is None else core.now() + seconds
+            self._tick_due.wait(seconds)
+            self._tick_due.clear()
+            if core.now() >= self._wakes_at and not self._is_closed:
+                self.carry_out(lambda: core.tick(core.now()))
+
+    # Carrying actions out ---------------------------------------------------------------------------------
+
     def carry_out(self, decide: Callable[[], Actions], line: bytes = b"", *, is_client: bool = False) -> None:
-        """Ask the core and do what it says. Only the client's pump may block on the agent, and only it drains."""
+        """Call *decide* and carry out its actions. With *is_client* the caller drains `to_agent`, and may block."""
         batch = _Batch()
         with self._lock:
             batch.add(decide(), batch.to_agent, line)
@@ -273,19 +312,8 @@ class Relay:
         if batch.to_agent and not is_client:
             self.to_agent.drain_elsewhere()
 
-    def keep_time(self) -> None:
-        """Tell the core when something has waited long enough, until `close`."""
-        core = self._core
-        while not self._is_closed:
-            seconds = core.next_tick()
-            self._wakes_at = math.inf if seconds is None else core.now() + seconds
-            self._tick_due.wait(seconds)
-            self._tick_due.clear()
-            if core.now() >= self._wakes_at and not self._is_closed:
-                self.carry_out(lambda: core.tick(core.now()))
-
     def _commit(self, batch: _Batch) -> list[QueuedWrite]:
-        """Spool and reduce, and take a place in the order of what is sent. Under the lock; does not block."""
+        """Spool and reduce the events, and queue the messages in order. Called under the lock; does not block."""
         if self._is_over:
             return []
         for session_id, events in batch.records.items():
@@ -299,24 +327,17 @@ class Relay:
     def _record(self, live: LiveSession, events: list[dict[str, Any]], batch: _Batch) -> None:
         try:
             live.record_all(events)
-        except InvalidInput:  # a number that JSON cannot carry
+        except InvalidInput:  # a number that JSON cannot represent
             live.record_all([plain(event) for event in events])
-        if (live.trouble is not None) != (live.session_id in self._troubled):
-            batch.to_client.append(encode(self._recorded(live)))
-
-    def _recorded(self, live: LiveSession) -> Message:
-        """Tell the client whether the session is recorded."""
-        self._troubled ^= {live.session_id}
-        problem = {"problem": str(live.trouble)} if live.trouble else {}
-        meta = {"asnap": {"recorded": live.trouble is None, **problem}}
-        return shown(live.session_id, {"sessionUpdate": "session_info_update", "_meta": meta}).message
+        if live.trouble_changed():
+            batch.to_client.append(encode(recorded(live)))
 
     def _finish(self, batch: _Batch, slots: Iterable[QueuedWrite]) -> None:
-        """Make durable what must be, then release what waits for that. Outside the lock."""
+        """Sync sessions with durable events, then release the queued messages. Called outside the lock."""
         for session_id in batch.durable:
             live = self._sessions.open.get(session_id)
-            if live is not None and not live.flush() and not live.is_recorded:
-                live.save()
+            if live is not None:
+                live.make_durable()
         for slot in slots:
             slot.is_ready = True
         for action in batch.later:
@@ -326,10 +347,34 @@ class Relay:
             if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
                 self._tick_due.set()
 
+    def _do(self, action: _Later) -> None:
+        if isinstance(action, Checkpoint):
+            if live := self._sessions.open.get(action.session_id):
+                live.checkpoint()
+        elif isinstance(action, Say):
+            say(f"{action.text}: {action.words}" if action.words else action.text)
+        elif isinstance(action, RunBlocking):
+            threading.Thread(target=self._work, args=action, daemon=True, name="asnap work").start()
+        else:
+            self._restarts(action)
+
+    def _work(self, number: int, run: Callable[[LiveSessions], Any]) -> None:
+        try:
+            result = run(self._sessions)
+        except BaseException as error:  # noqa: BLE001 — it is raised in the job
+            failed = error
+            self.carry_out(lambda: self._core.done(number, error=failed))
+        else:
+            self.carry_out(lambda: self._core.done(number, result))
+
     def send_client(self, data: bytes) -> None:
         """Send the client something that is not from the core. Does not block."""
         self.to_client.add(data, is_ready=True)
         self.to_client.drain_elsewhere()
+
+    def _write_agent(self, data: bytes) -> bytes:
+        """Write everything; returns what could not be written. The agent's pump notices that the agent is gone."""
+        return self.agent.send(data) if self.agent is not None else b""
 
     def _write_client(self, data: bytes) -> bytes:
         view = memoryview(data)

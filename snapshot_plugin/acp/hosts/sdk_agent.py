@@ -1,7 +1,7 @@
-"""For agents written with the SDK: one base class, and their sessions survive.
+"""For agents written with the SDK: a mixin that lets their sessions survive restarts.
 
-The core sits between the SDK's connection (behind it: the author's code) and its transport (behind it: the
-client). It serves stdio, HTTP and WebSocket alike, and answers methods the SDK does not route.
+The core sits between the SDK's connection, which calls the author's code, and its transport to the client. It
+works over stdio, HTTP and WebSocket, and answers methods that the SDK does not route.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
 from snapshot_plugin.acp.core import Core
+from snapshot_plugin.acp.draft import plain
 from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
-from snapshot_plugin.acp.notes import NOTE_LIMIT, lost_note, transcript_note
+from snapshot_plugin.acp.notes import note_about
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import Grade, Restored, Wish
-from snapshot_plugin.acp.state import HISTORY, turns
-from snapshot_plugin.acp.transcript import plain
+from snapshot_plugin.acp.state import HISTORY
 from snapshot_plugin.errors import InvalidSnapshot, MissingExtra, SnapshotError
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.place import required_place
@@ -47,26 +47,26 @@ log = logging.getLogger("snapshot_plugin.acp")
 
 
 class SnapshotAgentMixin:
-    """Sessions that survive: ``class MyAgent(SnapshotAgentMixin, Agent)``, and nothing else needs to change.
+    """Records and restores an agent's sessions: ``class MyAgent(SnapshotAgentMixin, Agent)``, with no other change.
 
-    The agent offers ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete``, whatever transport
-    and flags it runs with, and everything it says is on disk before the client has it. Its ``initialize``,
-    ``new_session`` and ``prompt`` stay as they are. Its own ``load_session`` and the like are not called any more.
+    The agent offers ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete`` with any transport
+    and flags, and its output is recorded before the client gets it. Its ``initialize``, ``new_session`` and
+    ``prompt`` are called as before. Its own ``load_session`` and the like are no longer called.
 
-    A restored session is a new one to the agent's code: ``new_session`` is called, and the id it returns
-    is the one that `take_back` and ``prompt`` are then called with. The client keeps the same session id.
+    A restored session is a new one for the agent's code: ``new_session`` is called, and `take_back` and ``prompt``
+    are then called with the id it returned. The client keeps the same session id.
 
-    Without the two methods below the model is told the conversation, bounded, with the next prompt. With them
-    it is told only what was said since the history was taken: the turn that was cut off, if there is one.
+    Without `history` and `take_back`, the next prompt tells the model the conversation, up to a size limit. With
+    them, it tells only what was said after the last history: the interrupted turn, if there is one.
     """
 
     snapshot_store: Place = None
     """Where sessions are kept: a store with leases, its path or URL, a manager; the user's own store by default."""
 
     def history(self, session_id: str) -> Any:
-        """What the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
+        """Return what the agent remembers of the session: a dict of JSON values, or None. May be ``async``.
 
-        Called at the end of each turn, before the client gets the response. It is stored whole each time.
+        Called at the end of each turn, before the client gets the response. The whole value is stored each time.
         """
 
     def take_back(self, session_id: str, history: Any, transcript: Sequence[Said]) -> Any:
@@ -74,17 +74,17 @@ class SnapshotAgentMixin:
 
         Args:
             session_id: the id ``new_session`` has just returned.
-            history: as it was returned; None in an agent that has no `history` of its own.
-            transcript: the conversation as the client saw it, for such an agent.
+            history: the value as it was returned; None if the agent does not override `history`.
+            transcript: the conversation as the client saw it, for agents without `history`.
 
         Returns:
-            False if the agent remembers nothing, so that the model has to be told.
+            False if the agent remembers nothing, so that the model must be told the conversation.
         """
         _ = session_id, history, transcript
         return False
 
     def on_connect(self, conn: Any) -> None:
-        """Called by the SDK; sessions are kept on *conn* from here on."""
+        """Record the sessions of *conn* from now on. Called by the SDK."""
         _keep_sessions(self, conn)
         further = getattr(super(), "on_connect", None)
         if further is not None:
@@ -92,19 +92,19 @@ class SnapshotAgentMixin:
 
     @property
     def keeps_history(self) -> bool:
-        """Whether the agent has a `history` of its own."""
+        """Whether the agent overrides `history`."""
         return type(self).history is not SnapshotAgentMixin.history
 
     @property
     def takes_back(self) -> bool:
-        """Whether the agent has a `take_back` of its own."""
+        """Whether the agent overrides `take_back`."""
         return type(self).take_back is not SnapshotAgentMixin.take_back
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Agents keep their connection in an on_connect of their own, and seldom call the one above.
+        # Agents override on_connect to keep their connection, and seldom call super().
         if "on_connect" in vars(cls):
-            setattr(cls, "on_connect", _connecting(cls.on_connect))  # noqa: B010 — mypy refuses the plain way
+            setattr(cls, "on_connect", _connecting(cls.on_connect))  # noqa: B010 — mypy rejects a plain assignment
 
 
 def _connecting(on_connect: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -117,11 +117,11 @@ def _connecting(on_connect: Callable[[Any, Any], None]) -> Callable[[Any, Any], 
 
 
 def _keep_sessions(agent: SnapshotAgentMixin, conn: Any) -> None:
-    """Put a host between the SDK's connection and its transport; once, however often it is asked for."""
+    """Put a host between the SDK's connection and its transport. Idempotent."""
     try:
-        from acp._transport import NdjsonTransport  # noqa: PLC0415 — whoever connects has the SDK
+        from acp._transport import NdjsonTransport  # noqa: PLC0415 — a connection exists, so the SDK does
 
-        inner = conn._conn._transport  # noqa: SLF001 — the SDK offers no other way in
+        inner = conn._conn._transport  # noqa: SLF001 — the SDK has no public access to it
     except (ImportError, AttributeError) as error:
         what = f"sessions cannot be kept with this release of agent-client-protocol: {error}"
         raise MissingExtra(what, hint="pip install --upgrade 'snapshot-plugin[acp]'") from error
@@ -131,10 +131,10 @@ def _keep_sessions(agent: SnapshotAgentMixin, conn: Any) -> None:
 
 
 class AgentHost(HostTransport):
-    """A transport in front of the client's: every message passes the core, in both directions.
+    """A transport that wraps the client's: every message passes through the core, in both directions.
 
     Raises:
-        InvalidInput: the agent's store has no place for what streams by.
+        InvalidInput: the agent's store has no leases, which live sessions need.
     """
 
     def __init__(self, inner: Transport, author: SnapshotAgentMixin, *, names_sessions: bool) -> None:
@@ -155,7 +155,7 @@ class AgentHost(HostTransport):
     # The transport, as the SDK sees it --------------------------------------------------------------------
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Record what the author's code says, then send it."""
+        """Record a message of the author's code, then send it."""
         if self._closed:
             await self._inner.send(message)
             return
@@ -180,13 +180,13 @@ class AgentHost(HostTransport):
                 else:
                     self._inbox.put_nowait(message)
             self._inbox.put_nowait(None)
-        except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
+        except Exception as error:  # noqa: BLE001 — `receive` raises it in the SDK's loop
             self._inbox.put_nowait(error)
 
     # The author's code ------------------------------------------------------------------------------------
 
     async def _to_author(self, message: Message) -> None:
-        """Pass a message on. Requests of the core that the SDK does not route call the author's methods."""
+        """Pass a message on. Requests of the core that the SDK does not route call the author directly."""
         method, number = message.get("method"), message.get("id")
         if isinstance(number, str) and number.startswith("asnap-") and method in (_TAKE_BACK, _CLOSE):
             _ = self.host.spawn(self._called(number, str(method), message["params"]))
@@ -196,7 +196,7 @@ class AgentHost(HostTransport):
     async def _called(self, number: str, method: str, params: Message) -> None:
         try:
             result = await (self._taken_back(params) if method == _TAKE_BACK else self._author_closed(params))
-        except Exception as error:  # noqa: BLE001 — the core is told of it
+        except Exception as error:  # noqa: BLE001 — the core gets it as the result
             log_failure(f"session {params.get('sessionId')}: the agent's {method} failed", error)
             result = {"failed": str(error)}
         self.host.take(self.core.from_agent(success(number, result)))
@@ -207,7 +207,7 @@ class AgentHost(HostTransport):
         return {}
 
     async def _taken_back(self, params: Message) -> Message:
-        """How many messages the author's code remembers now, and how that came about."""
+        """Call the author's `take_back`. Returns how many messages the agent remembers now, and why."""
         record: SessionSnapshot = params["record"]
         kept = kept_history(record, self.core.agent.name)
         if kept is None and self._author.keeps_history:
@@ -219,7 +219,7 @@ class AgentHost(HostTransport):
         return {"remembered": covers, "tried": "the agent took its history back"}
 
     async def _memory_after(self, message: Message) -> Message:
-        """What the author's code remembers of a session whose turn *message* ends, as an addition to the event."""
+        """Return the agent's history as fields for the event, if *message* ends a turn; else nothing."""
         ended = (
             [asked for asked in self.core.prompts() if asked.id == message.get("id")]
             if "method" not in message
@@ -230,14 +230,14 @@ class AgentHost(HostTransport):
         try:
             value = await _awaited(self._author.history(self.core.ids.agents(ended[0].session_id or "")))
             return {} if value is None else {"history": storable(value)}
-        except Exception as error:  # noqa: BLE001 — the turn is over all the same, and the transcript is safe
+        except Exception as error:  # noqa: BLE001 — the turn is over and its transcript is safe
             log.warning("session %s: the agent's history is not kept: %s", ended[0].session_id, error)
             return {}
 
     # The store --------------------------------------------------------------------------------------------
 
     async def _opened(self) -> LiveSessions:
-        """Open the store when it is first needed; what killed processes left there is recovered."""
+        """Open the store on first use, and recover the sessions of killed processes."""
         async with self._opening:
             if self.host.sessions is None:
                 store, is_ours = open_place(self._place)
@@ -255,7 +255,7 @@ class AgentHost(HostTransport):
 
 
 def _given_back(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
-    """A new session in the author's code, which is then given its memory."""
+    """Restore a session: create a new one in the author's code, and have it take its history back."""
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
     agent_id = str(result.get("sessionId", ""))
     taken = yield Ask(_TAKE_BACK, {"sessionId": agent_id, "record": record})
@@ -284,17 +284,17 @@ async def _awaited(value: Any) -> Any:
 
 
 class Kept(NamedTuple):
-    """A history as its author gave it, and how many messages of the record had been said by then."""
+    """A history as the agent returned it, and how many messages of the record it covers."""
 
     value: dict[str, Any]
     messages: int
 
 
 def storable(value: Any) -> dict[str, Any]:
-    """A copy of a history, as it can be stored.
+    """Return a storable copy of a history.
 
     Raises:
-        InvalidSnapshot: it is not a JSON object, or one that would not come back as it is.
+        InvalidSnapshot: it is not a JSON object, or would not survive a round trip unchanged.
     """
     if not isinstance(value, dict):
         raise InvalidSnapshot(f"a history is a JSON object, not a {type(value).__name__}", hint="return a dict")
@@ -306,9 +306,9 @@ def storable(value: Any) -> dict[str, Any]:
 
 
 def kept_history(record: SessionSnapshot, agent: str | None) -> Kept | None:
-    """The history *agent* can take back; None where there is none, or where it is not one of this conversation.
+    """Return the history that *agent* can take back; None if there is none that fits this conversation.
 
-    Another agent's history is ignored, and so is a history that covers more than a fork contains.
+    A history of another agent is ignored, and so is one that covers more messages than the record (a fork) has.
     """
     kept = record.plugins.get(HISTORY)
     if not isinstance(kept, dict) or not isinstance(kept.get("value"), dict) or kept.get("agent") != agent:
@@ -317,12 +317,3 @@ def kept_history(record: SessionSnapshot, agent: str | None) -> Kept | None:
     if not isinstance(messages, int) or messages > len(record.messages):
         return None
     return Kept(thaw(kept["value"]), messages)
-
-
-def note_about(record: SessionSnapshot, *, remembered: int, limit: int = NOTE_LIMIT) -> str | None:
-    """What the model has to be told, if the agent remembers the first *remembered* messages by itself."""
-    if not remembered:
-        return transcript_note(record, limit=limit) if record.messages else None
-    since = [turn for turn in turns(record.messages[remembered:]) if not turn.refused]
-    lost = [message for turn in since for message in turn.messages]
-    return lost_note(lost, limit=limit) if lost else None

@@ -1,11 +1,11 @@
 """For clients written with the SDK: record a connection.
 
-The core sits in the connection's transport: the SDK's observers are told after a message was sent, and its typed
-models drop what they do not know. The SDK runs on asyncio alone, and so does this.
+The core sits in the connection's transport, because the SDK's observers are called after a message was sent, and
+its typed models drop unknown fields. Like the SDK, this runs on asyncio only.
 
-What is promised: the answer to ``session/new``, a prompt (before the agent gets it), a tool call that starts, a
-permission request and its answer, and the end of a turn (before the caller gets it) are on disk first; every
-streamed update is in the spool before the client's handler is called.
+On disk before the message is passed on: the answer to ``session/new``, a prompt, the start of a tool call, a
+permission request and its answer, and the end of a turn. Every other streamed update is in the spool before the
+client's handler is called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps, ToClient
 from snapshot_plugin.acp.core import Core
@@ -48,18 +48,19 @@ __all__ = [
 ]
 
 Require = Literal["exact", "history", "context"]
+_T = TypeVar("_T")
 log = logging.getLogger("snapshot_plugin.acp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Handshake:
-    """What an agent is told before there is a session.
+    """How to initialize a connection to an agent.
 
     Args:
-        capabilities: of the client: the SDK's ``ClientCapabilities``, or the same as JSON.
-        info: who the client is: the SDK's ``Implementation``, or the same as JSON.
-        auth_method: authenticate with this method, which the agent offers.
-        patience: how long the agent may take over one request, in seconds.
+        capabilities: the client's: the SDK's ``ClientCapabilities``, or the same as JSON.
+        info: the client's name and version: the SDK's ``Implementation``, or the same as JSON.
+        auth_method: the agent's method to authenticate with; None: do not authenticate.
+        patience: timeout for each of our requests to the agent, in seconds.
     """
 
     capabilities: Any = field(default_factory=dict)
@@ -73,22 +74,22 @@ class Restoration:
     """How a session was restored, and its transcript."""
 
     session_id: str
-    """The id to prompt with, whatever the agent calls it now."""
+    """The id to prompt with, even if the agent uses another id now."""
     grade: Grade
-    """``native-load`` or ``native-resume``: the agent remembers. ``context``: it is told, with the next prompt."""
+    """``native-load``, ``native-resume``: the agent remembers. ``context``: the next prompt tells it."""
     messages: int
     tried: tuple[str, ...]
-    """Each rung of the ladder, and what became of it."""
+    """Each step that was tried, and its outcome."""
     notices: tuple[str, ...]
-    """What had to be mended: tools that were running, and the like."""
+    """What had to be repaired, such as tool calls that were still running."""
     differences: tuple[str, ...]
-    """Settings that could not be set as they were."""
+    """Settings that could not be restored."""
     note: str | None
     """What the model is told with the next prompt."""
     result: Message
-    """The agent's answer: modes and options, as they are now."""
+    """The agent's answer: its current modes and options."""
     transcript: tuple[Message, ...]
-    """The conversation as updates, raw, as ``session/load`` would send them."""
+    """The conversation as raw updates, as ``session/load`` would replay them."""
     record: SessionSnapshot
 
     def __str__(self) -> str:
@@ -98,7 +99,7 @@ class Restoration:
 
     @classmethod
     def of(cls, restored: Restored, record: SessionSnapshot, capabilities: Any) -> Restoration:
-        """The report on *restored*, whose record is *record* by now."""
+        """Build the report on *restored*; *record* is its current record."""
         report = restored.report()
         return cls(
             session_id=restored.session_id,
@@ -115,7 +116,7 @@ class Restoration:
 
 
 class ClientHost(HostTransport):
-    """A transport in front of the agent's: every message passes the core, in both directions."""
+    """A transport that wraps the agent's: every message passes through the core, in both directions."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class ClientHost(HostTransport):
     # The transport, as the SDK sees it --------------------------------------------------------------------
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Record a message of the client, then send it. A caller that gives up does not separate the two."""
+        """Record a message of the client, then send it. Both happen even if the caller is cancelled."""
         self._start()
         sent = self.host.take(self.core.from_client(message), message, self.host.to_agent)
         for each in sent:
@@ -151,7 +152,7 @@ class ClientHost(HostTransport):
             except (OSError, RuntimeError):
                 self._never_sent(message)
                 if not self.supervision.restarts:
-                    raise  # which is the caller's answer
+                    raise  # the caller gets it instead of an answer
 
     def _never_sent(self, message: Message) -> None:
         actions = self.supervision.unsent(message)
@@ -177,7 +178,7 @@ class ClientHost(HostTransport):
                     continue
                 self.host.take(self.core.from_agent(message), message, self.host.to_client)
                 await self._room()
-        except Exception as error:  # noqa: BLE001 — the SDK's loop gets what its transport raised
+        except Exception as error:  # noqa: BLE001 — `receive` raises it in the SDK's loop
             await self._ended()
             self._inbox.put_nowait(error)
             return
@@ -185,7 +186,7 @@ class ClientHost(HostTransport):
             self._inbox.put_nowait(None)
 
     async def _ended(self) -> bool:
-        """The agent is gone: whether it is started again."""
+        """Handle the end of the agent. Returns whether it is restarted."""
         self.is_gone = True
         for message in self.host.to_agent.reclaim():
             self._never_sent(message)
@@ -194,16 +195,22 @@ class ClientHost(HostTransport):
         return not self.core.is_over
 
     async def _restarted(self, delay: float) -> None:
-        assert self._restart is not None  # noqa: S101 — it was said that the agent can be restarted
+        assert self._restart is not None  # noqa: S101 — the supervision restarts only with it
         await asyncio.sleep(delay)
         await self._inner.close()
-        self._inner = await self._restart()
+        try:
+            self._inner = await self._restart()
+        except Exception as error:  # noqa: BLE001 — it counts as another end of the agent
+            log.warning("the agent cannot be started again: %s", error)
+            if not await self._ended():
+                self._inbox.put_nowait(None)
+            return
         self.is_gone = False
         self._pump = None
         self._start()
         self.host.take(self.supervision.agent_started())
 
-    # For those who start an agent -------------------------------------------------------------------------
+    # For callers that start an agent ----------------------------------------------------------------------
 
     async def shake_hands(self, handshake: Handshake) -> None:
         """Initialize the connection.
@@ -227,23 +234,27 @@ class ClientHost(HostTransport):
             await self.asked("authenticate", self.core.login)
 
     async def asked(self, method: str, params: Message) -> Message:
-        """A request of our own. Raises `AgentUnavailable`."""
+        """Send the agent a request of our own. Raises `AgentUnavailable` if it fails."""
 
         def ask() -> Steps[Message]:
             result: Message = yield Ask(method, params)
             return result
 
+        return await self.run(ask())
+
+    async def run(self, steps: Steps[_T], session_id: str | None = None) -> _T:
+        """Run a job with exclusive access to *session_id*. Raises `AgentUnavailable` if the agent refuses."""
         try:
-            return await self.host.run(ask())
+            return await self.host.run(steps, session_id)
         except AgentRefused as refused:
-            raise AgentUnavailable(f"the agent did not take {method}: {refused}") from refused
+            raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
 
     async def bring_back(self, session_id: str, params: Message, *, require: str) -> Restored:
-        """A session that is live here, as faithfully as the agent can; an agent that dies of it is restarted once.
+        """Restore a session that is live here with the best grade the agent can; an agent that dies is restarted.
 
         Raises:
-            FidelityNotMet: not as faithfully as *require* demands.
-            AgentUnavailable: not even a new session could be made.
+            FidelityNotMet: the grade does not meet *require*.
+            AgentUnavailable: not even a new session could be created.
         """
         self.core.open.add(session_id)
 
@@ -253,22 +264,20 @@ class ClientHost(HostTransport):
             return restored
 
         try:
-            return await self.host.run(steps(), session_id)
-        except AgentRefused as refused:
-            raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
+            return await self.run(steps(), session_id)
         finally:
             self.supervision.restarts = False
 
 
 class Recorder:
-    """What `record` returns: the sessions of one connection."""
+    """The recorded sessions of one connection; `record` returns it."""
 
     def __init__(self, host: ClientHost) -> None:
         self._host = host
 
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
-        """The sessions that are recorded now, by the id the client knows."""
+        """The sessions that are recorded now, by the client's session id."""
         live = self._host.host.sessions
         return live.open if live is not None else {}
 
@@ -276,17 +285,17 @@ class Recorder:
 def record(connection: ClientSideConnection, manager: SnapshotManager, *, command: Sequence[str] = ()) -> Recorder:
     """Record every session of an SDK connection from now on. Call it right after the connection was made.
 
-    The client gets what clients of the proxy get: ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and
-    ``delete`` work with any agent. Sessions are live in *manager* until the connection is closed, which saves them
-    once more. A session that began before is not recorded. One whose id is taken in the store gets one of ours.
+    As with the proxy, ``session/load``, ``resume``, ``list``, ``fork``, ``close`` and ``delete`` work with any
+    agent. Sessions are live in *manager* until the connection is closed, which saves them a last time. A session
+    that started before this call is not recorded. A session whose id is taken in the store gets a new id.
 
     Args:
         connection: made by ``connect_to_agent`` or ``spawn_agent_process``, over any transport.
-        manager: open; it saves the sessions whether or not its settings enable persistence.
-        command: how the agent was started; kept with the sessions, for people.
+        manager: an open manager; it saves the sessions whether or not its settings enable persistence.
+        command: how the agent was started; stored with the sessions for information.
 
     Raises:
-        InvalidInput: the manager is not open, or the connection is no client's or is recorded already.
+        InvalidInput: the manager is not open, or the connection is not a client's or is already recorded.
         MissingExtra: the installed SDK has no message transports.
     """
     sessions = manager.recording(AcpReducer)
@@ -299,10 +308,10 @@ def record(connection: ClientSideConnection, manager: SnapshotManager, *, comman
 def connect(
     transport: Transport, client: Any, make: Callable[[Transport], ClientHost], *, unstable: bool
 ) -> tuple[ClientSideConnection, ClientHost]:
-    """A connection of the SDK's over *transport*, with a host of *make* in between.
+    """Connect with the SDK over *transport*, with a host made by *make* in between.
 
     Raises:
-        MissingExtra: the SDK is not installed, or another than we know.
+        MissingExtra: the SDK is not installed, or its version is not supported.
     """
     try:
         import acp  # noqa: PLC0415 — heavy, and an extra
@@ -314,10 +323,10 @@ def connect(
 
 
 def tap_connection(connection: Any, make: Callable[[Transport], ClientHost]) -> ClientHost:
-    """Put a host between a connection the SDK has made and its transport."""
+    """Put a host between a connection of the SDK and its transport."""
     inside: Any = getattr(connection, "_conn", None)
     if not hasattr(inside, "send_request"):
-        raise InvalidInput(f"a {type(connection).__name__} is no connection of the SDK's to an agent")
+        raise InvalidInput(f"a {type(connection).__name__} is not a connection of the SDK to an agent")
     inner = getattr(inside, "_transport", None)
     if inner is None or not hasattr(inside, "_recv_task"):
         raise MissingExtra(
@@ -327,13 +336,13 @@ def tap_connection(connection: Any, make: Callable[[Transport], ClientHost]) -> 
     if isinstance(inner, ClientHost):
         raise InvalidInput("this connection is recorded already")
     host = make(inner)
-    inside._transport = host  # noqa: SLF001 — the SDK has no other way in
+    inside._transport = host  # noqa: SLF001 — the SDK has no public access to it
     _read_through(inside)
     return host
 
 
 def _read_through(inside: Any) -> None:
-    """A connection that already waits for a message waits at the old transport: have it begin again, at ours."""
+    """Restart the receive loop of a connection that already waits on the old transport, so that it reads ours."""
     waiting: asyncio.Task[None] | None = inside._recv_task  # noqa: SLF001 — as above
     if waiting is None or inspect.getcoroutinestate(_coroutine(waiting)) == inspect.CORO_CREATED:
         return
@@ -350,6 +359,6 @@ def _coroutine(task: asyncio.Task[None]) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """A model of the SDK's as JSON; JSON as it is. The SDK's own defaults are not all what its models say."""
+    """Return an SDK model as JSON; JSON unchanged. No warnings: some SDK defaults do not fit its own types."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json", by_alias=True, exclude_none=True, warnings=False) if dump else value

@@ -1,8 +1,7 @@
-"""For orchestrators: continue a stored session in an agent, or have the manager start an agent for each session."""
+"""For orchestrators: resume a stored session in an agent, or have the manager start an agent for each session."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
+from snapshot_plugin.acp.actions import Ask, Do, Steps
 from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake, Require, Restoration, as_json, connect
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.methods import PROVIDER
+from snapshot_plugin.acp.methods import begin
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.restore import show
-from snapshot_plugin.acp.state import stored_setup
-from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SessionLocked, SnapshotError
+from snapshot_plugin.acp.state import setup_in, stored_setup
+from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.managed import ManagedSession
@@ -29,6 +28,8 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import RestoredAs
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
@@ -50,33 +51,34 @@ async def resume_agent(
     handshake: Handshake | None = None,
     use_unstable_protocol: bool = False,
 ) -> AsyncIterator[tuple[ClientSideConnection, Restoration]]:
-    """Start an agent and continue a stored session in it; recorded, and ended with the block.
+    """Start an agent and resume a stored session in it. The session is recorded; the agent ends with the block.
 
-    The connection is initialized and has the session open. Prompt with ``report.session_id``, which is *session_id*
-    whatever the agent calls it. What the agent has forgotten is told with the next prompt. Nothing is re-run.
+    The connection is initialized and has the session open. Prompt with ``report.session_id``, which is always
+    *session_id*, even if the agent uses another id. The next prompt tells the model what the agent has forgotten.
+    No tool or prompt is run again.
 
     Args:
         command: the agent's program and its arguments.
-        session_id: ours.
-        manager: open; keeps the session saved.
+        session_id: the id in the store.
+        manager: an open manager; it saves the session.
         client: the SDK's ``Client``, or a function that makes one.
-        env: the agent's whole environment; None: this process's own. The keys of a store are left out of either.
-        cwd: where the agent and the session work; None: where the session did.
-        require: the least that is accepted: ``exact`` (the agent loads it, and its memory is verified), ``history``
+        env: the agent's whole environment; None: this process's own. The keys of a store are removed from either.
+        cwd: working directory of the agent and the session; None: the session's last one.
+        require: the lowest accepted grade: ``exact`` (the agent loads it, and its memory is verified), ``history``
             (it remembers, by load or resume), ``context`` (it may have to be told).
-        mcp_servers: for the session; they are never stored, so they are needed again.
+        mcp_servers: for the session; they are never stored, so they must be passed again.
         handshake: the client's capabilities and name, how to authenticate, how long to wait.
-        use_unstable_protocol: as the SDK's.
+        use_unstable_protocol: passed to the SDK.
 
     Raises:
         SnapshotNotFound: there is no such session.
-        SessionLocked: it is live, here or elsewhere. No agent was started.
-        FidelityNotMet: it cannot come back as *require* demands. Nothing was lost.
+        SessionLocked: the session is live, here or elsewhere. No agent was started.
+        FidelityNotMet: the session cannot be restored as *require* demands. Nothing was lost.
         AgentUnavailable: the agent cannot be started, dies, or refuses even a new session.
     """
     _check_require(require)
     async with AsyncExitStack() as stack:
-        taken = await _Taken.from_(stack, session_id, manager)
+        taken = await _Resumed.from_(stack, session_id, manager)
         workplace = cwd if cwd is not None else taken.live.snapshot().config.cwd
         agents: list[StdioAgent] = []
 
@@ -85,17 +87,16 @@ async def resume_agent(
             stack.push_async_callback(agents[-1].close)
             return agents[-1]
 
+        make = partial(ClientHost, sessions=taken.sessions, command=command, restart=start)
         hands = handshake or Handshake()
-        sessions, patience = taken.sessions, hands.patience
-        make = partial(ClientHost, sessions=sessions, command=command, patience=patience, restart=start)
-        connection, host = connect(await start(), client, make, unstable=use_unstable_protocol)
-        stack.push_async_callback(connection.close)
         try:
-            await host.shake_hands(hands)
+            connection, host = await _connected(
+                stack, await start(), client, make, hands, unstable=use_unstable_protocol
+            )
             report = await taken.brought_back(host, _params(workplace, mcp_servers), require, hands)
         except AgentUnavailable as error:
-            if words := await agents[-1].last_words():
-                error.add_note(f"the agent's last words:\n{words}")
+            if agents and (tail := await agents[-1].stderr_tail()):
+                error.add_note(f"the agent's last words:\n{tail}")
             raise
         yield connection, report
 
@@ -113,24 +114,39 @@ async def resume_over(
     handshake: Handshake | None = None,
     use_unstable_protocol: bool = False,
 ) -> AsyncIterator[tuple[ClientSideConnection, Restoration]]:
-    """As `resume_agent`, with an agent that runs elsewhere: over HTTP, WebSocket, or any transport of the SDK.
+    """Resume a session like `resume_agent`, in an agent that runs elsewhere, over any transport of the SDK.
 
     The transport is closed with the block.
     """
     async with AsyncExitStack() as stack:
         stack.push_async_callback(transport.close)
         _check_require(require)
-        taken = await _Taken.from_(stack, session_id, manager)
+        taken = await _Resumed.from_(stack, session_id, manager)
         hands = handshake or Handshake()
-        make = partial(ClientHost, sessions=taken.sessions, patience=hands.patience)
-        connection, host = connect(transport, client, make, unstable=use_unstable_protocol)
-        stack.push_async_callback(connection.close)
-        await host.shake_hands(hands)
+        make = partial(ClientHost, sessions=taken.sessions)
+        connection, host = await _connected(stack, transport, client, make, hands, unstable=use_unstable_protocol)
         yield connection, await taken.brought_back(host, _params(cwd, mcp_servers), require, hands)
 
 
-class _Taken(NamedTuple):
-    """A stored session that is ours until a stack is closed."""
+async def _connected(
+    stack: AsyncExitStack,
+    transport: Transport,
+    client: Any,
+    make: Callable[..., ClientHost],
+    handshake: Handshake,
+    *,
+    unstable: bool,
+) -> tuple[ClientSideConnection, ClientHost]:
+    """Connect over *transport* and initialize the connection; *stack* closes it."""
+    make = partial(make, patience=handshake.patience)
+    connection, host = connect(transport, client, make, unstable=unstable)
+    stack.push_async_callback(connection.close)
+    await host.shake_hands(handshake)
+    return connection, host
+
+
+class _Resumed(NamedTuple):
+    """A stored session that is live here until a stack is closed."""
 
     manager: SnapshotManager
     sessions: LiveSessions
@@ -138,26 +154,31 @@ class _Taken(NamedTuple):
     found: StoredSnapshot
 
     @classmethod
-    async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Taken:
+    async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Resumed:
         if session_id in manager.live:
             raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
         sessions = manager.recording(AcpReducer)
-        live = await anyio.to_thread.run_sync(sessions.resume, session_id)
-        stack.push_async_callback(anyio.to_thread.run_sync, sessions.close)
+        stack.push_async_callback(_let_go, sessions)  # first: a cancelled caller never sees what `resume` returns
+        live = await in_thread(sessions.resume, session_id)
         return cls(manager, sessions, live, await anyio.to_thread.run_sync(sessions.newest, session_id))
 
     async def brought_back(self, host: ClientHost, params: Message, require: str, hands: Handshake) -> Restoration:
-        """Report, event, metric and log carry the same grade."""
+        """Restore the session in the agent. Report, event, metric and log have the same grade."""
         started = anyio.current_time()
         restored = await host.bring_back(self.live.session_id, params, require=require)
         took = anyio.current_time() - started
-        fell_back = None if restored.grade.startswith("native") else "; ".join(restored.tried)
-        self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=fell_back)
+        self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=restored.fell_back)
         return Restoration.of(restored, self.live.snapshot(), hands.capabilities)
 
 
+async def _let_go(sessions: LiveSessions) -> None:
+    """Save the sessions a last time and release their leases, even when cancelled."""
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(sessions.close)
+
+
 def _check_require(require: str) -> None:
-    """Refuse a word that names no grade."""
+    """Raise `InvalidInput` for an unknown value."""
     if require not in get_args(Require):
         raise InvalidInput(f"require={require!r} is none of {', '.join(get_args(Require))}")
 
@@ -167,112 +188,48 @@ def _params(cwd: str | Path | None, mcp_servers: Sequence[Any]) -> Message:
     return {**place, "mcpServers": [as_json(server) for server in mcp_servers]}
 
 
-_SETUP = ("cwd", "mcpServers", "additionalDirectories")
-log = logging.getLogger("snapshot_plugin.acp")
-
-
 class AcpSession:
-    """A live session of an agent. Prompt it over `connection` with `session_id`, which is ours."""
+    """A live session of an agent. Prompt it over `connection` with `session_id`, the id in the store."""
 
     def __init__(
         self,
-        provided: _Provided,
+        live: LiveSession,
         connection: ClientSideConnection,
         report: Restoration | None,
         ending: AsyncExitStack,
     ) -> None:
-        self.session_id = provided.session_id
+        self.session_id = live.session_id
         self.connection = connection
         self.report = report
-        """How it came back; None for one that is new."""
-        self._provided, self._ending = provided, ending
-        provided.face = self
+        """How it was restored; None for a new session."""
+        self._live, self._ending = live, ending
 
     def snapshot(self) -> SessionSnapshot:
-        """The session as recorded so far; the same object while nothing happens."""
-        return self._provided.snapshot()
+        """Return the session as recorded so far."""
+        return self._live.snapshot()
 
     async def aclose(self) -> None:
-        """End the connection, and the agent with it."""
+        """Close the connection and end the agent."""
         await self._ending.aclose()
-
-
-class _Provided:
-    """A session that is reduced here and spooled and saved by its manager. Used like a `LiveSession`."""
-
-    trouble: SnapshotError | None = None
-
-    def __init__(self, base: SessionSnapshot, manager: SnapshotManager, managed: ManagedSession) -> None:
-        self.session_id = base.session_id
-        self.face: Any = self
-        self._manager, self._managed = manager, managed
-        self._recording = AcpReducer(base)
-        self._taken: SessionSnapshot | None = base
-        self.is_recorded = True
-
-    def snapshot(self) -> SessionSnapshot:
-        if self._taken is None:
-            self._taken = self._recording.snapshot(self._manager.clock())
-        return self._taken
-
-    def record_all(self, events: Sequence[Mapping[str, Any]]) -> bool:
-        is_spooled = self._manager.config.enable_persistence and self._managed.live.record_all(events)
-        self.is_recorded = bool(is_spooled)
-        for event in events:
-            self._recording.apply(event)
-        if self._recording.is_long:
-            self.checkpoint()
-        self._taken = None
-        return self.is_recorded
-
-    def checkpoint(self) -> None:
-        self._manager.touch(self.session_id)
-
-    def interrupt(self, why: str) -> None:
-        if self._recording.running:
-            self.record_all([{"interrupted": why}])
-
-    async def make_durable(self) -> None:
-        """On disk on return: in the spool, or where there is none in a snapshot of its own."""
-        if not self._manager.config.enable_persistence:
-            return
-        if self.is_recorded:
-            await self._managed.flush()
-            return
-        try:
-            await self._manager.snapshot(self.face, trigger="event")
-        except Exception as error:  # noqa: BLE001 — the session goes on, and everybody is told
-            self._manager.report.failed(self.session_id, "save", error)
-
-
-class _ProvidedSessions:
-    """What `Core` needs of `LiveSessions`, for the one session of a provider's connection."""
-
-    def __init__(self, provided: _Provided) -> None:
-        self.open = {provided.session_id: provided}
-
-    def close(self) -> Sequence[Any]:
-        """The manager saves it and lets it go."""
-        return ()
 
 
 class AcpProvider:
     """Starts one agent for each session.
 
-    Loading demands that the agent advertises ``loadSession`` and that its memory is verified; else the agent is
-    told the conversation. Either takes one start of the agent. `AcpSession.report` says how it went.
+    A session is loaded if the agent advertises ``loadSession`` and its memory is verified; otherwise the agent
+    resumes it or is told the conversation. Each needs one start of the agent. `AcpSession.report` has the outcome.
 
     Args:
-        command: the agent's program and its arguments; None where *connect* is given.
-        manager: the one the sessions are started with. Where it enables persistence, they are spooled and saved.
+        command: the agent's program and its arguments; None if *connect* is given.
+        manager: the manager that starts the sessions. If it enables persistence, they are spooled and saved.
         client: the SDK's ``Client`` or, for several sessions at once, a function that makes one.
-        env: the agent's whole environment; None: this process's own. The keys of a store are left out of either.
+        env: the agent's whole environment; None: this process's own. The keys of a store are removed from either.
         handshake: the client's capabilities and name, how to authenticate, how long to wait.
-        connect: makes a transport of the SDK's (HTTP, WebSocket), for agents that run elsewhere.
-        use_unstable_protocol: as the SDK's.
+        connect: makes a transport of the SDK (HTTP, WebSocket), for agents that run elsewhere.
+        use_unstable_protocol: passed to the SDK.
 
-    The *config* of a session is a mapping with ``cwd``, ``mcpServers`` and ``additionalDirectories``, as far as
-    wanted; None: where the session was before, or here.
+    The *config* of a session is a mapping with any of ``cwd``, ``mcpServers`` and ``additionalDirectories``. The
+    default ``cwd`` is the session's last one, or this process's.
     """
 
     def __init__(
@@ -296,48 +253,52 @@ class AcpProvider:
     async def create_session(self, session_id: str, config: Any, /) -> AcpSession:
         """Start an agent and a new session in it."""
         params = _configured(config, Path.cwd())
-        now = self._manager.clock()
-        blank = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now, provider_type=PROVIDER)
         async with AsyncExitStack() as stack:
-            provided = await self._provided(stack, blank)
-            connection, host = await self._started(stack, provided, params["cwd"])
-            await host.host.run(_begun(host, session_id, params))
-            return AcpSession(provided, connection, None, stack.pop_all())
+            taken = await self._taken(stack, session_id)
+            connection, host = await self._started(stack, taken, params["cwd"])
+            live = await host.run(_begun(host, taken, params), session_id)
+            return AcpSession(live, connection, None, stack.pop_all())
 
     async def restore_session(
         self, session_id: str, config: Any, snapshot: SessionSnapshot, /, *, require_load: bool
     ) -> RestoredAs[AcpSession]:
-        """Start an agent once and bring the session back as well as it can: loaded, or told what was said.
+        """Start an agent and restore the session by the best means it offers: loaded, resumed, or told as context.
 
         Raises:
-            AgentNoLoadSupport: it cannot be loaded, and *require_load*.
+            AgentNoLoadSupport: *require_load* is set and the session cannot be loaded.
         """
         params = _configured(config, snapshot.config.cwd or Path.cwd())
         async with AsyncExitStack() as stack:
-            provided = await self._provided(stack, snapshot)
-            provided.interrupt("the client hung up")
-            connection, host = await self._started(stack, provided, params["cwd"])
-            if require_load and host.core.capabilities.get("loadSession") is not True:
+            taken = await self._taken(stack, session_id)
+            live = await in_thread(taken.resumed, snapshot)
+            connection, host = await self._started(stack, taken, params["cwd"])
+            if require_load and not host.core.can("load"):
                 name = host.core.agent.name or "the agent"
                 raise AgentNoLoadSupport(f"{name} does not offer loadSession", session_id=session_id)
             restored = await host.bring_back(session_id, params, require="context")
             if require_load and restored.grade != "native-load":
                 raise AgentNoLoadSupport("; ".join(restored.tried), session_id=session_id)
-            report = Restoration.of(restored, provided.snapshot(), self._handshake.capabilities)
-            fell_back = None if restored.grade.startswith("native") else "; ".join(restored.tried)
-            return RestoredAs(AcpSession(provided, connection, report, stack.pop_all()), restored.grade, fell_back)
+            report = Restoration.of(restored, live.snapshot(), self._handshake.capabilities)
+            session = AcpSession(live, connection, report, stack.pop_all())
+            return RestoredAs(session, restored.grade, restored.fell_back)
 
     async def stop_session(self, session: AcpSession, /) -> None:
         """End the session's agent."""
         await session.aclose()
 
-    async def _provided(self, stack: AsyncExitStack, base: SessionSnapshot) -> _Provided:
-        managed = await stack.enter_async_context(self._manager.leasing(base.session_id))
+    async def _taken(self, stack: AsyncExitStack, session_id: str) -> _Taken:
+        manager = self._manager
+        managed = await stack.enter_async_context(manager.leasing(session_id))
         await managed.try_to_take()
-        return _Provided(base, self._manager, managed)
+        if manager.config.enable_persistence:
+            taken = _Taken(session_id, manager.recording(AcpReducer), managed)
+        else:  # still recorded, but only in memory
+            taken = _Taken(session_id, LiveSessions(MemoryStore(), AcpReducer, clock=manager.clock), None)
+        stack.push_async_callback(_let_go, taken.sessions)
+        return taken
 
     async def _started(
-        self, stack: AsyncExitStack, provided: _Provided, cwd: str
+        self, stack: AsyncExitStack, taken: _Taken, cwd: str
     ) -> tuple[ClientSideConnection, ClientHost]:
         async def start() -> Transport:
             if self._connect is not None:
@@ -347,32 +308,50 @@ class AcpProvider:
             stack.push_async_callback(transport.close)
             return transport
 
-        sessions: Any = _ProvidedSessions(provided)
-        patience = self._handshake.patience
-        make = partial(ClientHost, sessions=sessions, command=self._command, patience=patience, restart=start)
-        connection, host = connect(await start(), self._client, make, unstable=self._unstable)
-        stack.push_async_callback(connection.close)
-        await host.shake_hands(self._handshake)
-        return connection, host
+        make = partial(ClientHost, sessions=taken.sessions, command=self._command, restart=start)
+        return await _connected(stack, await start(), self._client, make, self._handshake, unstable=self._unstable)
 
 
-def _begun(host: ClientHost, session_id: str, params: Message) -> Steps[None]:
+class _Taken(NamedTuple):
+    """A session that a provider starts, and its recording."""
+
+    session_id: str
+    sessions: LiveSessions
+    managed: ManagedSession | None
+    """Holds the lease until recording starts, which takes its own; None if it is recorded only in memory."""
+
+    def begun(self, first: Message) -> LiveSession:
+        """Start recording it as a new session. May block."""
+        self._hand_over()
+        begin(self.sessions, self.session_id, first)
+        return self.sessions.open[self.session_id]
+
+    def resumed(self, snapshot: SessionSnapshot) -> LiveSession:
+        """Resume recording from *snapshot*, the newest. May block."""
+        if self.managed is not None:
+            self._hand_over()
+            return self.sessions.resume(self.session_id)
+        live = self.sessions.begin(snapshot)
+        live.interrupt("the client hung up")
+        return live
+
+    def _hand_over(self) -> None:
+        if self.managed is not None:
+            self.managed.live.release()
+
+
+def _begun(host: ClientHost, taken: _Taken, params: Message) -> Steps[LiveSession]:
     core = host.core
     with core.making_sessions():
         result = yield Ask("session/new", params)
         agent_id = str(result.get("sessionId", ""))
-        first = {
-            "provider_type": PROVIDER,
-            **core.agent_event(agent_id),
-            "new": stored_setup(params),
-            "config": result,
-        }
-        yield RecordEvent(session_id, first, durable=True)
-        yield from show(session_id, core.bind(session_id, agent_id))
+        first = {**core.agent_event(agent_id), "new": stored_setup(params), "config": result}
+        live: LiveSession = yield Do(lambda _sessions: taken.begun(first))
+        yield from show(taken.session_id, core.bind(taken.session_id, agent_id))
     host.supervision.restarts = False
+    return live
 
 
 def _configured(config: Any, cwd: str | Path) -> Message:
-    given = config if isinstance(config, Mapping) else {}
-    params = {"cwd": str(cwd), "mcpServers": [], **{key: given[key] for key in _SETUP if key in given}}
+    params = {"cwd": str(cwd), "mcpServers": [], **setup_in(config if isinstance(config, Mapping) else {})}
     return {**params, "cwd": str(params["cwd"]), "mcpServers": [as_json(server) for server in params["mcpServers"]]}

@@ -1,4 +1,4 @@
-"""An agent's process as a transport of the SDK: its environment, its stderr, its end."""
+"""An agent's process as a transport of the SDK, with its environment, stderr and shutdown."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from snapshot_plugin.errors import AgentUnavailable
 __all__ = ["StdioAgent"]
 
 _CHUNK = 1 << 20
-_LAST_WORDS = 20
+_STDERR_LINES = 20
 _PATIENCE = 2.0
-_GLANCE = 0.01
+_POLL = 0.01
 log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
 class StdioAgent:
-    """One run of an agent, as a transport of the SDK's. Lines may have any length; other output is logged.
+    """One run of an agent, as a transport of the SDK. Lines may have any length; non-ACP lines are skipped.
 
-    The agent leads a process group of its own, so that its children end with it. What it writes to stderr is
-    logged, line by line, under ``snapshot_plugin.acp.agent``, and the last of it is kept for `last_words`.
+    The agent leads its own process group, so that its children end with it. Its stderr is logged, line by line,
+    under ``snapshot_plugin.acp.agent``; the last lines are kept for `stderr_tail`.
     """
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self._lines, self._ready = Lines(), deque[dict[str, Any]]()
-        self._stderr: deque[str] = deque(maxlen=_LAST_WORDS)
-        self._overhearing = asyncio.create_task(self._overhear(), name="snapshot_plugin agent stderr")
-        self._closed = False
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
+        self._closing: asyncio.Task[None] | None = None
         self.pid = process.pid
 
     @classmethod
@@ -51,7 +51,7 @@ class StdioAgent:
 
         Args:
             command: the program and its arguments.
-            env: its whole environment; None: that of this process. The keys of a store are left out of either.
+            env: its whole environment; None: this process's own. The keys of a store are removed from either.
             cwd: where it runs; None: where this process does.
 
         Raises:
@@ -76,15 +76,15 @@ class StdioAgent:
         return cls(process)
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write one message; `ConnectionError` when the agent is not there any more."""
+        """Write one message; raises `ConnectionError` if the agent is gone."""
         assert self._process.stdin is not None  # noqa: S101 — it is a pipe
         self._process.stdin.write(encode(message))
         await self._process.stdin.drain()
-        if self._process.stdin.is_closing():  # the write failed, which `drain` does not always know yet
+        if self._process.stdin.is_closing():  # the write failed, which `drain` does not always report
             raise ConnectionResetError("the agent is gone")
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message; None once the agent is gone."""
+        """Return the next message; None once the agent is gone."""
         assert self._process.stdout is not None  # noqa: S101 — it is a pipe
         while not self._ready:
             data = await self._process.stdout.read(_CHUNK)
@@ -99,36 +99,45 @@ class StdioAgent:
         return self._ready.popleft()
 
     async def close(self) -> None:
-        """End it: its input is closed, it is asked, it is killed; each after a moment. Its children end with it.
+        """End the agent and its children: close its input, send SIGTERM, then SIGKILL, each after a short wait.
 
-        Happens even when cancelled; it takes a few seconds at most. Doing it twice is fine.
+        Runs to its end even when cancelled; takes a few seconds at most. Idempotent.
         """
-        if self._closed:  # its number may be another's by now
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="snapshot_plugin agent close")
+        cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-            if not await self._ended_within(_PATIENCE):
-                self._signal(signal.SIGTERM)
-                await self._ended_within(_PATIENCE)
-            self._signal(signal.SIGKILL)
-            await self._ended_within(_PATIENCE)
-            await self._heard_out()
-            self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 — nothing public closes it
+            while not self._closing.done():
+                try:
+                    await asyncio.shield(self._closing)
+                except asyncio.CancelledError as error:  # asyncio's own cancellation ignores the scope
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
-    async def last_words(self) -> str:
-        """The end of what it wrote to stderr, once it has ended."""
-        await self._heard_out()
+    async def _close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if not await self._ended_within(_PATIENCE):
+            self._signal(signal.SIGTERM)
+            await self._ended_within(_PATIENCE)
+        self._signal(signal.SIGKILL)
+        await self._ended_within(_PATIENCE)
+        await self._stderr_ended()
+        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 — nothing public closes it
+
+    async def stderr_tail(self) -> str:
+        """Return the last lines of its stderr; call it once the agent has ended."""
+        await self._stderr_ended()
         return "\n".join(self._stderr)
 
-    async def _heard_out(self) -> None:
-        # Bounded: a child in another process group may hold the pipe open for ever.
-        await asyncio.wait({self._overhearing}, timeout=0.5)
-        self._overhearing.cancel()
+    async def _stderr_ended(self) -> None:
+        # With a timeout: a child in another process group may keep the pipe open forever.
+        await asyncio.wait({self._reading_stderr}, timeout=0.5)
+        self._reading_stderr.cancel()
 
-    async def _overhear(self) -> None:
-        """Read stderr, or the agent would stop when the pipe is full."""
+    async def _read_stderr(self) -> None:
+        """Read stderr: the agent would block on a full pipe."""
         assert self._process.stderr is not None  # noqa: S101 — it is a pipe
         lines = Lines()
         while data := await self._process.stderr.read(_CHUNK):
@@ -140,7 +149,7 @@ class StdioAgent:
         # Not Process.wait: it also waits for any process that holds our pipes, such as a surviving child.
         with anyio.move_on_after(seconds):
             while self._process.returncode is None:  # noqa: ASYNC110 — there is no event for it
-                await anyio.sleep(_GLANCE)
+                await anyio.sleep(_POLL)
         return self._process.returncode is not None
 
     def _signal(self, number: int) -> None:

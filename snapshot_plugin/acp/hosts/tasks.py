@@ -1,4 +1,4 @@
-"""Carries the core's actions out in an asyncio event loop: for hosts inside a program that uses the SDK."""
+"""Carries out the core's actions in an asyncio event loop, for hosts inside a program that uses the SDK."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.transcript import plain
+from snapshot_plugin.acp.draft import plain
+from snapshot_plugin.acp.messages import Message, recorded
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.outcome import Outcome, log_failure
 from snapshot_plugin.live.sessions import LiveSessions
@@ -42,42 +42,42 @@ log = logging.getLogger("snapshot_plugin.acp")
 
 
 class Transport(Protocol):
-    """What the SDK's connections read messages from and write them to; None is the end."""
+    """The transport interface of the SDK's connections."""
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send one message."""
 
     async def receive(self) -> Any:
-        """The next message; None once the other side is gone."""
+        """Return the next message; None once the other side is gone."""
 
     async def close(self) -> None:
-        """Let go of the other side."""
+        """Close the transport."""
 
 
 _Item = tuple[Message, asyncio.Future[Any] | None, asyncio.Future[None]]
 
 
 class Lane:
-    """Sends messages to one side, one after the other, each once what it waits for is done."""
+    """Sends messages to one side in order, each after the future it waits for is done."""
 
     def __init__(self, send: Callable[[Message], Awaitable[object]], name: str) -> None:
         self._send, self._name = send, name
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._next: _Item | None = None
-        """What waits for something else before it is sent."""
+        """The message that waits for its future before it is sent."""
         self._task: asyncio.Task[None] | None = None
 
     def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
-        """Add a message. The future is done when it was sent, or could not be."""
+        """Add a message. The returned future is done when the message was sent or failed."""
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody has to look
+        sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may ignore it
         self._queue.put_nowait((message, after, sent))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"snapshot_plugin {self._name}")
         return sent
 
     def reclaim(self) -> list[Message]:
-        """Take out what was not sent: the other side is gone. Whoever waits for it gets `ConnectionResetError`."""
+        """Remove and return unsent messages: the other side is gone. Their senders get `ConnectionResetError`."""
         items = [] if self._next is None else [self._next]
         while not self._queue.empty():
             items.append(self._queue.get_nowait())
@@ -106,7 +106,7 @@ class Lane:
                 if sent.done():  # reclaimed
                     continue
                 await self._send(message)
-            except Exception as error:  # noqa: BLE001 — the sender is told
+            except Exception as error:  # noqa: BLE001 — the sender gets it
                 if not sent.done():
                     sent.set_exception(error)
             else:
@@ -120,9 +120,9 @@ class TaskHost:
     """One connection in an event loop. Messages keep their order in each direction.
 
     Args:
-        core: decides.
-        sessions: the live sessions, or opens them when they are first needed.
-        to_client, to_agent: send a message.
+        core: decides what to do with each message.
+        sessions: the live sessions, or a function that opens them on first use.
+        to_client, to_agent: functions that send a message.
     """
 
     def __init__(
@@ -137,20 +137,20 @@ class TaskHost:
         self.sessions = None if callable(sessions) else sessions
         self.to_client, self.to_agent = Lane(to_client, "to client"), Lane(to_agent, "to agent")
         self.unsaved: list[Outcome] = []
-        """What `end` could not save."""
+        """The outcomes of saves that failed in `end`."""
         self.on_restart: Callable[[float], Coroutine[Any, Any, None]] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        # Threads of our own: work that waits for the store must not take the threads the store needs.
+        # A separate limit: work that waits for the store must not use up the threads that the store needs.
         self._threads = anyio.CapacityLimiter(_THREADS)
 
     def view(self, session_id: str) -> Any:
-        """A live session as recorded so far."""
-        assert self.sessions is not None  # noqa: S101 — nothing is open before they are
+        """Return a live session as recorded so far."""
+        assert self.sessions is not None  # noqa: S101 — no session is open before that
         return self.sessions.open[session_id].snapshot()
 
     def take(self, actions: Actions, message: Message | None = None, onward: Lane | None = None) -> list[Any]:
-        """Carry actions out. Returns the futures of what is sent onward in place of *message*."""
+        """Carry out actions; `PASS` sends *message* to *onward*. Returns the futures of what is sent there."""
         records: dict[str, list[Message]] = {}
         durable: set[str] = set()
         out: list[tuple[Lane, Message]] = []
@@ -183,10 +183,12 @@ class TaskHost:
             try:
                 try:
                     live.record_all(events)
-                except InvalidInput:  # a number that JSON cannot carry
+                except InvalidInput:  # a number that JSON cannot represent
                     live.record_all([plain(event) for event in events])
             except Exception as error:  # noqa: BLE001 — the live session reports it to the client
                 log_failure(f"session {session_id}: something was not recorded", error)
+            if live.trouble_changed():
+                _ = self.to_client.put(recorded(live))
         if not durable:
             return None
         return self.spawn(self._synced(durable))
@@ -197,17 +199,9 @@ class TaskHost:
             if live is None:
                 continue
             try:
-                await self._made_durable(live)
+                await self.in_thread(live.make_durable)
             except Exception as error:  # noqa: BLE001 — as above
                 log_failure(f"session {session_id}: something is not durable", error)
-
-    async def _made_durable(self, live: Any) -> None:
-        def sync() -> None:
-            if not live.flush() and not live.is_recorded:
-                live.save()
-
-        own = getattr(live, "make_durable", None)  # of a session that its manager keeps
-        await (own() if own is not None else self.in_thread(sync))
 
     def _do(self, action: Any) -> None:
         if isinstance(action, Checkpoint):
@@ -229,30 +223,30 @@ class TaskHost:
         try:
             sessions = await self.opened()
             result = await self.in_thread(work.run, sessions)
-        except Exception as error:  # noqa: BLE001 — the job is told
+        except Exception as error:  # noqa: BLE001 — it is raised in the job
             self.take(self.core.done(work.number, error=error))
         else:
             self.take(self.core.done(work.number, result))
 
     async def opened(self) -> LiveSessions:
-        """The live sessions, opened if they are not."""
+        """Return the live sessions; opens them on first use."""
         if self.sessions is None and callable(self._opening):
             self.sessions = await self._opening()
-        assert self.sessions is not None  # noqa: S101 — they were given, or are opened now
+        assert self.sessions is not None  # noqa: S101 — given, or just opened
         return self.sessions
 
     async def in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run *work* where it may block. It is finished even if the caller is cancelled."""
+        """Run *work*, which may block, in a thread. It runs to its end even if the caller is cancelled."""
         return await anyio.to_thread.run_sync(work, *arguments, limiter=self._threads)
 
     async def run(self, steps: Steps[_T], session_id: str | None = None) -> _T:
-        """Have the core do work in several steps, alone with *session_id*; its result, or what it raises."""
+        """Run a job in the core with exclusive access to *session_id*. Returns or raises what it does."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
 
         def followed() -> Steps[None]:
             try:
                 result = yield from steps
-            except Exception as error:  # noqa: BLE001 — the caller is told
+            except Exception as error:  # noqa: BLE001 — the caller gets it
                 if not done.done():
                     done.set_exception(error)
             else:
@@ -263,7 +257,7 @@ class TaskHost:
         return await done
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that ends with this host."""
+        """Start a task that ends with this host."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -279,7 +273,7 @@ class TaskHost:
         self.take(self.core.tick(self.core.now()))
 
     async def end(self, *, drain: bool = True) -> None:
-        """Stop working and let go of every session, each saved for the last time."""
+        """Cancel all tasks, save every session a last time and release it; even when cancelled."""
         if self._timer is not None:
             self._timer.cancel()
         with anyio.CancelScope(shield=True):
@@ -303,7 +297,7 @@ class TaskHost:
 
 
 class HostTransport:
-    """A transport in front of another: how the SDK's connections see a host. Subclasses read the inner one."""
+    """A transport that wraps another, for the SDK's connections. Subclasses read the inner one."""
 
     host: TaskHost
 
@@ -315,7 +309,7 @@ class HostTransport:
         self._closed = False
 
     async def receive(self) -> dict[str, Any] | None:
-        """The next message for the connection; None at the end."""
+        """Return the next message for the connection; None at the end."""
         self._start()
         message = await self._inbox.get()
         self._has_room.set()
@@ -324,7 +318,7 @@ class HostTransport:
         return message
 
     async def close(self) -> None:
-        """Let go of the sessions, then of the other side; even when cancelled."""
+        """Save and release the sessions, then close the inner transport; even when cancelled."""
         if self._closed:
             return
         self._closed = True
@@ -342,7 +336,7 @@ class HostTransport:
             self._pump = asyncio.create_task(self._read(), name="snapshot_plugin pump")
 
     async def _room(self) -> None:
-        """Wait while the connection is far behind."""
+        """Wait while the connection has too many unread messages."""
         while self._inbox.qsize() > _FULL:
             self._has_room.clear()
             await self._has_room.wait()

@@ -1,4 +1,4 @@
-"""The line a person types in: several lines with Alt-Enter, long pastes folded, the status below."""
+"""The input prompt: several lines with Alt-Enter, long pastes folded, the status below."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _FOLDED = re.compile(r"\[pasted text (\d+): \d+ lines\]")
 
 
 class _Session(PromptSession[str]):
-    """Long pastes are a word in the line, and whole in what is returned."""
+    """A prompt that shows long pastes as a placeholder and returns them in full."""
 
     def __init__(self, **settings: Any) -> None:
         self._pasted: list[str] = []
         super().__init__(**settings)
 
     def fold(self, text: str) -> str:
-        """The word that stands for a long paste."""
+        """The placeholder for a long paste."""
         self._pasted.append(text)
         return f"[pasted text {len(self._pasted)}: {text.count(chr(10)) + 1} lines]"
 
@@ -46,7 +46,7 @@ class _Session(PromptSession[str]):
 
 
 def prompt_session(status: Callable[[], str], *, colour: bool) -> PromptSession[str]:
-    """What asks for the next prompt. Enter sends it."""
+    """The session that reads the next prompt. Enter sends it."""
     keys = KeyBindings()
 
     @keys.add("enter")

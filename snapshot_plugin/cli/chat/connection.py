@@ -1,4 +1,4 @@
-"""A connection to an agent: ``asnap run`` as a process, JSON-RPC lines on its standard streams."""
+"""A connection to an agent: an ``asnap run`` process, with JSON-RPC lines on its standard streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Refused(Exception):
         told = error if isinstance(error, dict) else {"message": str(error)}
         self.code = told.get("code")
         data = told.get("data")
-        detail = data.get("details") if isinstance(data, dict) else None
+        data = data if isinstance(data, dict) else {}
+        detail = data.get("details")
+        self.is_interruption = "interrupted" in (data.get("asnap") or ())
+        """Whether the recorder answered, because the agent had ended."""
         super().__init__(f"{told.get('message', 'refused')}" + (f": {detail}" if detail else ""))
 
 
@@ -37,12 +40,12 @@ class _AwaitedAnswer:
 
 
 class Connection:
-    """One agent. Updates are handed over in order, before the answer that follows them.
+    """A connection to one agent. Updates are delivered in order, before the answer that follows them.
 
     Args:
-        command: the process to start; it gets a process group of its own, so that Ctrl-C is ours alone.
+        command: the process to start; it gets its own process group, so that it does not receive Ctrl-C.
         environ: its environment.
-        updated: called with the params of each ``session/update``.
+        notified: called with the method and params of each notification.
         asked: answers a request of the agent.
         said: called with each line the process writes to stderr.
     """
@@ -52,12 +55,12 @@ class Connection:
         command: Sequence[str],
         *,
         environ: Mapping[str, str],
-        updated: Callable[[Json], None],
+        notified: Callable[[str, Json], None],
         asked: Callable[[str, Json], Awaitable[Json]],
         said: Callable[[str], None],
     ) -> None:
         self._command, self._environ = list(command), environ
-        self._updated, self._asked, self._said = updated, asked, said
+        self._notified, self._asked, self._said = notified, asked, said
         self._numbers, self._waiting = count(1), dict[int, _AwaitedAnswer]()
         self._stack = AsyncExitStack()
         self.ended = anyio.Event()
@@ -74,7 +77,7 @@ class Connection:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Hang up; the process saves and ends."""
+        """Close the connection; the process saves and ends."""
         with anyio.CancelScope(shield=True):
             assert self._process.stdin  # noqa: S101 — a pipe
             await self._process.stdin.aclose()
@@ -86,11 +89,11 @@ class Connection:
         await self._stack.aclose()
 
     async def request(self, method: str, params: Json) -> Json:
-        """Ask the agent.
+        """Send a request to the agent and return its result.
 
         Raises:
             Refused: it answered with an error.
-            AgentUnavailable: it is gone.
+            AgentUnavailable: its process has ended.
         """
         number, waiting = next(self._numbers), _AwaitedAnswer()
         self._waiting[number] = waiting
@@ -102,7 +105,7 @@ class Connection:
         return result if isinstance(result, dict) else {}
 
     async def notify(self, method: str, params: Json) -> None:
-        """Tell the agent."""
+        """Send a notification to the agent."""
         await self._send({"method": method, "params": params})
 
     async def _send(self, message: Json) -> None:
@@ -120,10 +123,10 @@ class Connection:
             "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
         )
 
-    # What comes back ---------------------------------------------------------------------------------------
+    # Receiving ---------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        parts: list[bytes] = []  # of a line that is not whole yet: it may be very long
+        parts: list[bytes] = []  # of an incomplete line, which may be very long
         assert self._process.stdout  # noqa: S101 — a pipe
         async for chunk in self._process.stdout:
             first, *more = chunk.split(b"\n")
@@ -151,8 +154,8 @@ class Connection:
                 waiting.answered.set()
         elif "id" in message:
             self._tasks.start_soon(self._answer, message["id"], str(message["method"]), params or {})
-        elif message["method"] == "session/update" and isinstance(params, dict):
-            self._updated(params)
+        elif isinstance(params, dict):
+            self._notified(str(message["method"]), params)
 
     async def _answer(self, number: Any, method: str, params: Json) -> None:
         try:

@@ -1,9 +1,9 @@
-"""The chat itself: prompts and turns with one agent, and the commands that begin with a slash."""
+"""The chat loop: prompts and turns with one agent, and the slash commands."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -27,8 +27,12 @@ __all__ = ["Conversation"]
 
 Json = dict[str, Any]
 _SHOWN_BEFORE = 6
-"""How many messages of a resumed session are shown; the others are named."""
-_SAVE = 10.0
+"""How many messages of a resumed session are shown; earlier ones are only counted."""
+_SHOWN_LINES, _SHOWN_CHARACTERS = 40, 4000
+"""How many lines are shown of each, and how much of a line; half from the beginning, half from the end."""
+_SAVE, _PROMPTLY = 10.0, 1.0
+_CAPABILITIES = {"_meta": {"asnap": {"restored": True}}}
+"""Asks the recorder to report when it has restored the session in a restarted agent."""
 _HELP = (
     "/sessions        pick another session and continue it",
     "/fork [TITLE]    branch this session, and go on with the branch",
@@ -36,7 +40,8 @@ _HELP = (
     "/export FILE     write it to FILE: .md, .html, .json, or a bundle",
     "/open N          what tool call N was given and gave back",
     "/quit            end (Ctrl-D); everything is saved",
-    "Enter sends, Alt-Enter begins a new line, Ctrl-C cancels a turn. Other commands go to the agent.",
+    "Enter sends, Alt-Enter begins a new line, Ctrl-C cancels a turn.",
+    "Other commands go to the agent.",
 )
 
 
@@ -49,27 +54,28 @@ class Conversation:
         self.connection = Connection(
             command,
             environ=call.child_environ,
-            updated=self._display.updated,
+            notified=self._notified,
             asked=self._asked,
             said=self._display.aside,
         )
         self.session_id = ""
         self.entered: Callable[[str], None] = lambda _session_id: None
-        """Called with each session that the conversation goes on in."""
+        """Called with the id of each session that the chat enters."""
         self._agent = "agent"
-        self._restored = ""
-        self._turns = 0
+        self._restored: dict[str, str] = {}
+        """How each session of this chat was restored; empty for sessions that began in it."""
         self.keys = TurnKeys(self._cancel)
-        self._cancelling = anyio.Event()
+        self._cancelling = self._abandoning = anyio.Event()
+        self._is_leaving = False
         self._prompt: PromptSession[str] = prompt_session(self._status, colour=call.out.notes_have_colour)
 
     def _status(self) -> str:
-        return self._display.status(self._agent, self._restored)
+        return self._display.status(self._agent, self._restored.get(self.session_id, ""))
 
     # Sessions -----------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Shake hands with the agent.
+        """Initialize the connection to the agent.
 
         Raises:
             AgentUnavailable: it does not answer as an ACP agent does.
@@ -77,9 +83,12 @@ class Conversation:
         told = {"name": "asnap-chat", "title": "asnap chat", "version": "1"}
         try:
             offered = await self.connection.request(
-                "initialize", {"protocolVersion": 1, "clientCapabilities": {}, "clientInfo": told}
+                "initialize", {"protocolVersion": 1, "clientCapabilities": _CAPABILITIES, "clientInfo": told}
             )
         except Refused as error:
+            if error.is_interruption:
+                hint = "run its command without asnap to see why"
+                raise AgentUnavailable("the agent ended instead of answering", hint=hint) from error
             raise AgentUnavailable(f"the agent cannot be used: {plain(str(error))}") from error
         info = offered.get("agentInfo")
         if isinstance(info, Mapping):
@@ -91,9 +100,7 @@ class Conversation:
             result = await self.connection.request("session/new", {"cwd": cwd, "mcpServers": []})
         except Refused as error:
             raise _unusable(error) from error
-        self.session_id, self._restored = str(result.get("sessionId", "")), ""
-        self.entered(self.session_id)
-        self._display.learn_settings(result)
+        self._enter(str(result.get("sessionId", "")), result)
         self._display.line(f"{self._agent} in {plain(cwd)} · /help for commands, Ctrl-D to end", dim=True)
 
     async def load(self, session_id: str, cwd: str) -> None:
@@ -106,11 +113,17 @@ class Conversation:
             raise _unusable(error) from error
         finally:
             self._display.muted = False
+        is_open = session_id in self._restored  # it was entered before: nothing was restored
+        self._enter(session_id, result)
+        await self._show_before()
+        if not is_open:
+            self._tell_restored(result)
+
+    def _enter(self, session_id: str, result: Json) -> None:
         self.session_id = session_id
+        self._restored.setdefault(session_id, "")
         self.entered(session_id)
         self._display.learn_settings(result)
-        await self._show_before()
-        self._tell_restored(result)
 
     async def _show_before(self) -> None:
         from snapshot_plugin.operations.spooled import spooled
@@ -124,7 +137,7 @@ class Conversation:
         earlier = f", {first - 1} earlier: asnap show {shlex.quote(self.session_id)}" if first > 1 else ""
         self._display.line(f"{name} · {several(total, 'message')}{earlier}", bold=True)
         for said in said_of(snapshot, tools=False, first=first):
-            for line in lines_of(said, self._call.out.style):
+            for line in _shortened(list(lines_of(said, self._call.out.style))):
                 self._display.line(line)
 
     def _tell_restored(self, result: Json) -> None:
@@ -132,18 +145,29 @@ class Conversation:
         ours = meta.get("asnap") if isinstance(meta, Mapping) else None
         report = ours.get("restored") if isinstance(ours, Mapping) else None
         if not isinstance(report, Mapping):
-            self._restored = "restored"
+            self._restored[self.session_id] = "restored"
             return
         grade = plain(str(report.get("grade")))
-        self._restored = f"restored: {grade}"
         self._display.line(f"restored: {grade}, {several(int(report.get('messages', 0)), 'message')}", fg="green")
-        for each in (*report.get("notices", ()), *report.get("differences", ())):
-            self._display.line(f"  {plain(str(each))}", dim=True)
+        self._learn_restored(self.session_id, report)
+
+    def _learn_restored(self, session_id: str, report: Mapping[str, Any]) -> None:
+        self._restored[session_id] = f"restored: {plain(str(report.get('grade')))}"
+        for listed in (report.get("notices"), report.get("differences")):
+            for each in listed if isinstance(listed, list) else ():
+                self._display.line(f"  {plain(str(each))}", dim=True)
+        self._prompt.app.invalidate()  # the status line
+
+    def _notified(self, method: str, params: Json) -> None:
+        if method == "session/update":
+            self._display.updated(params)
+        elif method == "_asnap/restored":  # the agent ended, and the recorder restarted it
+            self._learn_restored(str(params.get("sessionId")), params)
 
     # The loop -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Prompt after prompt, until the person leaves or the agent is gone."""
+        """Read and send prompts until the user leaves or the agent ends."""
         with create_input().raw_mode():  # also between turn and prompt: the kernel would swallow Ctrl-D there
             await self._run()
 
@@ -152,9 +176,15 @@ class Conversation:
             try:
                 text = await self._next()
             except KeyboardInterrupt:
+                if self._is_leaving:
+                    return
+                if not self._prompt.default_buffer.text:
+                    self._is_leaving = True
+                    self._display.line("Ctrl-C again ends the chat (so does Ctrl-D)", dim=True)
                 continue
             except EOFError:
                 return
+            self._is_leaving = False
             if not text.strip():
                 continue
             try:
@@ -169,10 +199,10 @@ class Conversation:
         )
 
     async def _next(self) -> str:
-        """The next prompt: one that was typed while the agent worked, or one that is asked for now.
+        """The next prompt: one typed while the agent worked, or else one read now.
 
         Raises:
-            EOFError: the person wants to leave.
+            EOFError: the user wants to leave.
         """
         if self.keys.queued:
             text = self.keys.queued.pop(0)
@@ -181,11 +211,11 @@ class Conversation:
         if self.keys.leaving:
             raise EOFError
         ahead, self.keys.ahead = self.keys.ahead, ""
-        with patch_stdout(raw=True):  # what is said meanwhile appears above
+        with patch_stdout(raw=True):  # output during the prompt appears above it
             return await self._prompt.prompt_async(default=ahead)
 
     async def _command(self, text: str) -> bool:
-        """Do what was typed; False to leave."""
+        """Run the typed command; False to leave."""
         name, _, rest = text.partition(" ")
         ours = {
             "/sessions": self._switch,
@@ -205,10 +235,10 @@ class Conversation:
 
     async def _turn(self, text: str) -> None:
         params = {"sessionId": self.session_id, "prompt": [{"type": "text", "text": text}]}
-        self._turns, self._cancelling = self._turns + 1, anyio.Event()
+        self._cancelling, self._abandoning = anyio.Event(), anyio.Event()
         stop = ""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_when_asked)
+            tasks.start_soon(self._cancel_when_asked, tasks.cancel_scope)
             with self.keys.listening():
                 try:
                     result = await self.connection.request("session/prompt", params)
@@ -222,14 +252,22 @@ class Conversation:
         self._display.line()
 
     def _cancel(self) -> None:
-        self._cancelling.set()
+        (self._abandoning if self._cancelling.is_set() else self._cancelling).set()
 
-    async def _cancel_when_asked(self) -> None:
+    async def _cancel_when_asked(self, turn: anyio.CancelScope) -> None:
+        """Cancel the turn at the first Ctrl-C; at the second, stop waiting for the agent."""
         await self._cancelling.wait()
         await self.connection.notify("session/cancel", {"sessionId": self.session_id})
+        with anyio.move_on_after(_PROMPTLY):
+            await self._abandoning.wait()
+        if not self._abandoning.is_set():
+            self._display.line("(waiting for the agent to cancel; Ctrl-C again ends the chat)", dim=True)
+        await self._abandoning.wait()
+        self.keys.leaving, self.keys.queued = True, []
+        turn.cancel()
 
     async def _asked(self, method: str, params: Json) -> Json:
-        """Answer a request of the agent: permissions are the person's to give."""
+        """Answer a request of the agent; the user decides about permissions."""
         if method != "session/request_permission":
             raise NotImplementedError
         call = params.get("toolCall")
@@ -255,7 +293,7 @@ class Conversation:
             self._display.line("no such tool call; the number is in brackets after each call")
 
     async def _saved(self) -> None:
-        """Have what was said so far saved, so that what is read from the store is whole."""
+        """Save the session now, so that the store has the whole conversation."""
         from snapshot_plugin.manager.predeploy import ask_everyone
 
         await ask_everyone(self._store, tag="chat", within=_SAVE, only=[self.session_id])
@@ -264,7 +302,7 @@ class Conversation:
         from snapshot_plugin.cli.picker import pick
         from snapshot_plugin.operations.session_rows import session_rows
 
-        rows = [row for row in await session_rows(self._store) if not row.live or row.session_id == self.session_id]
+        rows = [row for row in await session_rows(self._store) if not row.live or row.session_id in self._restored]
         picked = await pick(self._call, self._store, rows)
         if picked is not None and picked.session_id != self.session_id:
             await self.load(picked.session_id, picked.cwd or "/")
@@ -280,6 +318,8 @@ class Conversation:
     async def _rename(self, rest: str) -> None:
         from snapshot_plugin.operations.labels import rename
 
+        if not rest:
+            raise InvalidInput("give a name: /rename my talk")
         await self._saved()
         done = await rename(self._call.work, self._store, self.session_id, rest)
         self._display.line(plain(done.told), fg="green")
@@ -291,16 +331,26 @@ class Conversation:
         if not rest:
             raise InvalidInput("name a file: /export talk.md")
         await self._saved()
-        form = form_of(rest)
+        form, path = form_of(rest), str(await anyio.Path(rest).expanduser())
         clean = form in ("markdown", "html")
-        made = await export(self._call.work, self._store, [self.session_id], form=form, clean=clean, output=rest)
+        made = await export(self._call.work, self._store, [self.session_id], form=form, clean=clean, output=path)
         try:
-            async with await anyio.open_file(rest, "xb") as file:
+            async with await anyio.open_file(path, "xb") as file:
                 await file.write(made.data)
         except OSError as error:
             raise InvalidInput(f"{rest} cannot be written: {error.strerror}") from error
         taken = sum(made.about.redacted.values())
         self._display.line(f"wrote {plain(rest)}" + (f", {several(taken, 'secret')} taken out" if taken else ""))
+
+
+def _shortened(lines: list[str]) -> Iterator[str]:
+    """Leave out the middle of a message that would fill screen after screen, such as a long paste."""
+    if (hidden := len(lines) - _SHOWN_LINES) > 0:
+        half = _SHOWN_LINES // 2
+        lines = [*lines[:half], f"… {hidden} more lines …", *lines[-half:]]
+    for line in lines:
+        hidden, half = len(line) - _SHOWN_CHARACTERS, _SHOWN_CHARACTERS // 2
+        yield f"{line[:half]} … {hidden} more characters … {line[-half:]}" if hidden > 0 else line
 
 
 def _unusable(error: Refused) -> AgentUnavailable:

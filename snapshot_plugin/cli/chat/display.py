@@ -1,6 +1,6 @@
-"""What the agent does, on the terminal, as it happens: words, thoughts, tools, plans.
+"""Print what the agent does to the terminal as it happens: text, thoughts, tool calls, plans.
 
-Text scrolls by. Only the tool calls of this run are kept, so that one can be opened by its number.
+Text is not kept. Only the tool calls of this run are, so that the user can open one by its number.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Display:
         self._at_line_start = True
         self._tools: dict[str, dict[str, Any]] = {}
         self.muted = False
-        """While a session is loaded, the agent repeats what is known."""
+        """Set while a session is loaded, because the agent then replays old messages."""
         self.model = self.mode = self.title = ""
         self.used = self.size = 0
 
     # Writing ------------------------------------------------------------------------------------------------
 
     def line(self, text: str = "", **style: Any) -> None:
-        """A line of our own."""
+        """Print a line from asnap itself."""
         self._finish()
         styled = click.style(text, **style) if style and self._colour else text
         self._write(f"{styled}\n")
 
     def aside(self, text: str) -> None:
-        """A line that the process which records wrote to stderr."""
+        """Print a line that the recorder process wrote to stderr."""
         if text.strip():
             self.line(plain(text), dim=True)
 
@@ -57,7 +57,7 @@ class Display:
             sys.stdout.flush()
 
     def _finish(self) -> None:
-        """End what was streamed, so that something else can begin."""
+        """End the streamed text, so that other output can follow."""
         self._write(self._stream.end())
         if self._kind == "thought" and self._colour:
             self._write("\x1b[0m")
@@ -66,7 +66,7 @@ class Display:
         self._kind = ""
 
     def end_turn(self) -> None:
-        """The agent is done."""
+        """End the output of a turn."""
         self._finish()
 
     # What the agent does --------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Display:
             self.learn_settings(update)
 
     def learn_settings(self, result: Json) -> None:
-        """Take in what a new or loaded session says of its mode and model."""
+        """Store the mode and model that a new or loaded session reports."""
         modes, models = result.get("modes"), result.get("models")
         if isinstance(modes, Mapping):
             self.mode = plain(str(modes.get("currentModeId") or ""))
@@ -143,7 +143,7 @@ class Display:
 
     @property
     def columns(self) -> int:
-        """How wide the terminal is now."""
+        """The current width of the terminal."""
         return max(20, shutil.get_terminal_size((80, 24)).columns)
 
     def plan(self, entries: Any) -> None:
@@ -154,7 +154,7 @@ class Display:
                 self.line(cut(f"  {mark} {plain(str(entry.get('content', '')))}", self.columns), fg="cyan")
 
     def open(self, number: int) -> bool:
-        """Show what a tool was given and gave back; False if there is no such tool call."""
+        """Show the input and output of a tool call; False if there is no such call."""
         found = next((tool for tool in self._tools.values() if tool["number"] == number), None)
         if found is None:
             return False

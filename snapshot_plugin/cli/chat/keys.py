@@ -1,4 +1,4 @@
-"""Keys while the agent works: Ctrl-C cancels, one key answers a question, the rest waits for the next prompt."""
+"""Keys while the agent works: Ctrl-C cancels, one key answers a question, others go to the next prompt."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from prompt_toolkit.keys import Keys
 
 __all__ = ["TurnKeys"]
 
-_CANCEL = frozenset({Keys.ControlC})
-
 
 class TurnKeys:
     """What is typed during a turn."""
@@ -23,15 +21,15 @@ class TurnKeys:
         self._chosen: str | None = None
         self._answered = anyio.Event()
         self.ahead = ""
-        """What was typed that belongs to the next prompt."""
+        """Text typed for the next prompt."""
         self.queued: list[str] = []
-        """Prompts that were typed and sent while the agent worked."""
+        """Prompts that were entered while the agent worked."""
         self.leaving = False
         """Whether Ctrl-D was pressed."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take keys from the terminal, unseen."""
+        """Read keys from the terminal without echo."""
         source = create_input()
 
         def ready() -> None:
@@ -42,13 +40,13 @@ class TurnKeys:
             yield
 
     def _pressed(self, key: Keys | str, data: str) -> None:
-        if key in _CANCEL:
+        if self._choices and (chosen := self._choices.get(key.lower(), self._choices.get(key))) is not None:
+            self._answer(chosen)
+        elif key == Keys.ControlC:
             self._cancel()
             self._answer(None)
         elif self._choices:
-            if (chosen := self._choices.get(key.lower(), self._choices.get(key))) is not None:
-                self._answer(chosen)
-            elif key == Keys.Escape:
+            if key == Keys.Escape:
                 self._answer(None)
         elif key == Keys.ControlD:
             self.leaving = True
@@ -66,7 +64,7 @@ class TurnKeys:
             self._answered.set()
 
     async def choose(self, choices: Mapping[str, str]) -> str | None:
-        """What the key that is pressed stands for; None for Esc and Ctrl-C."""
+        """Wait for a key in *choices* and return its value; None for Esc and Ctrl-C."""
         self._choices, self._answered = choices, anyio.Event()
         await self._answered.wait()
         return self._chosen

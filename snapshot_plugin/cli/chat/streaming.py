@@ -1,7 +1,7 @@
-"""Markdown as terminal text, while it arrives: every character is shown as soon as its meaning is known.
+"""Turn Markdown into terminal text while it arrives. Each character is shown as soon as its meaning is known.
 
 At most a few characters are held back: marks like ``**`` whose second half may be in the next chunk, and the
-beginning of a line, which may be a heading or a fence. Pure: text goes in, text with colours comes out.
+beginning of a line, which may be a heading or a fence. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _FENCES = re.compile(r"\s{0,3}(```|~~~)")
 _HEADINGS = re.compile(r"#{1,6} ")
 _BULLETS = re.compile(r"(\s*)[-*+] (?=\S|\Z)")
 _MAYBE_START = re.compile(r"\s*(?:#{1,6} ?|`{1,3}|~{1,3}|[-*+] ?|>)?\Z")
-"""A beginning of a line that may still become something else."""
+"""The beginning of a line that may still become a heading, a fence, a list item or a quote."""
 
 
 class MarkdownStream:
-    """One message's text. Without *colour*, the text as it is, made inert."""
+    """The text of one message. Without *colour*, Markdown is left as it is; unsafe characters are removed."""
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
@@ -34,7 +34,7 @@ class MarkdownStream:
         self._line_style = ""
 
     def feed(self, text: str) -> str:
-        """What can be shown now that *text* has come."""
+        """Add *text* and return what can be shown now."""
         text = plain(text, lines=True)
         if not self._colour:
             return text
@@ -42,7 +42,7 @@ class MarkdownStream:
         return self._taken(final=False)
 
     def end(self) -> str:
-        """What was held back, and colours off."""
+        """Return the text that was held back, and reset the colours."""
         shown = self._taken(final=True) if self._colour else ""
         is_styled = self._bold or self._code or self._line_style or self._in_fence
         self._begin()
@@ -109,5 +109,5 @@ class MarkdownStream:
 
 
 def _open_mark(line: str) -> int:
-    """How many characters at the end may be half of a mark."""
+    """How many characters at the end of *line* may be half of a mark."""
     return 1 if line.endswith("*") and not line.endswith("**") else 0

@@ -1,4 +1,4 @@
-"""Which sessions were being talked in when their chat was killed: written down while a chat runs."""
+"""Track which session each running chat is in, to find the sessions of chats that were killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = "chat"
 
 @contextmanager
 def remembered(call: Call) -> Iterator[Callable[[str], None]]:
-    """Keep in mind which session this process is in, until it ends properly: to be called with each it enters."""
+    """Yield a function to call with each session that this process enters. The record is removed on exit."""
     number = str(os.getpid())
     try:
         yield lambda session_id: _change(call, number, session_id)
@@ -32,7 +32,7 @@ def _change(call: Call, number: str, session_id: str | None) -> None:
 
 
 def unfinished(call: Call) -> set[str]:
-    """The sessions of chats that are gone and did not say goodbye; told once."""
+    """The sessions of chats that were killed. Each is returned once."""
     place, known = call.config.storage_path, recall(call, _FILE)
     here = known.get(place)
     entries = here if isinstance(here, dict) else {}

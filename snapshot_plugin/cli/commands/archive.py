@@ -1,4 +1,4 @@
-"""``asnap archive``: sessions copied to a bucket as they are, and brought back on another machine."""
+"""``asnap archive``: copy sessions to a bucket, and restore them on another machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GOOD = ("copied", "current", "imported", "updated", "already_there")
 
 
 class ArchivedSession(Part):
-    """What became of one session."""
+    """The result for one session."""
 
     session_id: str
     status: str
@@ -94,7 +94,7 @@ class Archived(Document):
 )
 @click.argument("url", metavar="URL")
 @click.argument("refs", metavar="[REF]...", nargs=-1)
-@click.option("--watch", is_flag=True, help="Stay, and copy each session when it was saved.")
+@click.option("--watch", is_flag=True, help="Keep running, and copy each session when it is saved.")
 @click.option("--every", metavar="TIME", default="2s", show_default=True, help="How often --watch looks.")
 @click.option("--status", is_flag=True, help="Copy nothing; show the contents and age of the archive.")
 @click.option("--restore", is_flag=True, help="Bring sessions from the archive into this store.")
@@ -126,7 +126,7 @@ async def command(
 async def archive_now(
     call: Call, store: object, bucket: ObjectStore, *, only: Sequence[str] | None = None
 ) -> tuple[ArchivedSession, ...]:
-    """Copy what *bucket* does not have yet; says what became of each session."""
+    """Copy what *bucket* does not have yet; return the result for each session."""
     import anyio.to_thread
 
     from snapshot_plugin.store.archive import Archive
@@ -143,7 +143,7 @@ async def archive_now(
 
 
 async def _watch(call: Call, store: KeyedStore, bucket: ObjectStore, every: str) -> None:
-    """Copy what changes, until interrupted. A bucket that is away is asked again."""
+    """Copy what changes, until interrupted. An unreachable bucket is retried."""
     import anyio
 
     from snapshot_plugin.manager.config_values import seconds
@@ -206,7 +206,7 @@ async def _answer(call: Call, bucket: ObjectStore, url: str, sessions: tuple[Arc
 
 
 def bucket_of(call: Call, url: str, *, create: bool = True) -> ObjectStore:
-    """The archive at *url*; `InvalidInput` if that is no bucket."""
+    """Open the archive at *url*; `InvalidInput` if it is not a bucket."""
     from snapshot_plugin.store import open_store
     from snapshot_plugin.store.s3 import ObjectStore
 

@@ -13,6 +13,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.layout import agent_command
 from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ __all__ = ["chat", "command"]
     context_settings={"ignore_unknown_options": True},
 )
 @click.option("--cwd", metavar="DIR", help="Where the agent works.  [default: here]")
-@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED, callback=agent_command)
 async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
@@ -52,7 +53,7 @@ async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> Non
 def _directory(given: str | None) -> str:
     place = os.path.abspath(given or ".")  # noqa: PTH100 — text
     if not os.path.isdir(place):  # noqa: PTH112 — text
-        raise InvalidInput(f"--cwd {given} is no directory")
+        raise InvalidInput(f"--cwd {given} is not a directory")
     return place
 
 
@@ -94,7 +95,7 @@ async def chat(
 
 
 async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -> SessionRow | None:
-    """The session that a killed chat, recorder or agent left behind last, with this agent."""
+    """Return the newest session with this agent that a killed chat, recorder or agent left behind."""
     from snapshot_plugin.cli.chat.unfinished import unfinished
     from snapshot_plugin.cli.recovering import left_behind, recover_first
     from snapshot_plugin.model.withheld import command_without_secrets
@@ -121,5 +122,9 @@ async def _wanted(call: Call, row: SessionRow) -> bool:
     call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
     call.out.note("  Resume it? [Y/n]")
     keys = TurnKeys(lambda: None)
+    choices = {"y": "y", "n": "n", Keys.Enter: "y", Keys.ControlC: "leave", Keys.ControlD: "leave"}
     with keys.listening():
-        return await keys.choose({"y": "y", "n": "n", Keys.Enter: "y"}) == "y"
+        chosen = await keys.choose(choices)
+    if chosen == "leave":
+        raise KeyboardInterrupt
+    return chosen == "y"

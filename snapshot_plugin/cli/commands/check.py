@@ -38,7 +38,7 @@ _EXPLAINED = {
 
 
 class FoundProblem(Part):
-    """One thing that is not as it should be."""
+    """One problem."""
 
     session_id: str
     kind: str
@@ -51,7 +51,7 @@ class FoundProblem(Part):
 
 
 class Checked(Document):
-    """What was verified, and what was found."""
+    """What was verified, and the problems."""
 
     kind: ClassVar[str] = "check"
     rows: ClassVar[str] = "findings"
@@ -63,7 +63,7 @@ class Checked(Document):
 
     @property
     def exit_code(self) -> int:
-        """5 when promised data is damaged and was not set aside."""
+        """5 if acknowledged data is damaged and was not set aside."""
         return 5 if any(found.is_damage for found in self.findings) and not self.repaired else 0
 
     def show(self, out: Output) -> None:
@@ -92,8 +92,8 @@ class Checked(Document):
         ("asnap check", "read and verify everything"),
         ("asnap check fix-auth", "one session"),
         ("asnap check --subset 1/7", "a seventh of the sessions: one each day of the week"),
-        ("asnap check --salvage fix-auth", "rebuild a damaged session from every part that is whole"),
-        ("asnap check --repair", "set damaged files aside and keep every snapshot that is whole"),
+        ("asnap check --salvage fix-auth", "rebuild a damaged session from its intact parts"),
+        ("asnap check --repair", "set damaged files aside and keep every intact snapshot"),
     ),
     exits=(4, 5, 7, 10),
 )
@@ -143,7 +143,7 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
 
 
 async def _named(store: SnapshotStore, ref: str, aside: Sequence[Finding]) -> str:
-    """The session of *ref*; also one of which only quarantine holds anything."""
+    """Return the session of *ref*, also if only quarantine holds anything of it."""
     if ref in {finding.session_id for finding in aside}:
         return ref
     return (await refs.find(store, ref)).session_id
@@ -154,7 +154,9 @@ def _part(subset: str | None) -> tuple[int, int]:
         return 1, 1
     match = re.fullmatch(r"(\d+)/(\d+)", subset)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise click.BadParameter(f"{subset!r} is no part: write 1/7 for the first of seven", param_hint="--subset")
+        raise click.BadParameter(
+            f"{subset!r} is not a part: write 1/7 for the first of seven", param_hint="--subset"
+        )
     return int(match[1]), int(match[2])
 
 

@@ -1,4 +1,4 @@
-"""``asnap config``: the settings that hold, and where each came from."""
+"""``asnap config``: the settings in effect, and where each came from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Setting(Part):
 
 
 class Settings(Document):
-    """Every setting, and what was found but not taken."""
+    """Every setting, and the settings that were found but not used."""
 
     kind: ClassVar[str] = "config"
     rows: ClassVar[str] = "settings"
@@ -62,7 +62,7 @@ class Settings(Document):
 def command(call: Call, *, action: str, origin: bool) -> Settings:
     """Show the settings in effect here.
 
-    A flag beats ASNAP_* variables, they beat the project's file, that beats the user's file.
+    A flag overrides ASNAP_* variables, which override the user's file. A project's file only asks for more safety.
     """
     from dataclasses import fields
 

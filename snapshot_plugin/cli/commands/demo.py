@@ -147,7 +147,7 @@ def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
         client.ask("session/load", {"sessionId": session_id, "cwd": os.getcwd(), "mcpServers": []}, keep)  # noqa: PTH109 — text
         back = "".join(kept)
         click.echo(f"  {len(seen.split())} words were on your screen; {len(back.split())} came back.\n")
-        if not back.startswith(seen):  # it may have written down one word more than it could show
+        if not back.startswith(seen):  # it may have recorded one word more than it showed
             raise click.ClickException(f"lost: {seen!r} was shown and {back!r} was kept")
         click.echo("  agent  " + click.style(back, dim=True) + f"\n  you    {GO_ON}\n  agent  ", nl=False)
         client.ask("session/prompt", _prompt(session_id, GO_ON), show)

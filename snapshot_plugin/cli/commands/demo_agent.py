@@ -30,7 +30,7 @@ def _send(message: dict[str, Any]) -> None:
 
 
 def _told(prompt: list[dict[str, Any]]) -> int:
-    """How many of our words the prompt reminds us of."""
+    """Return how many of our words the prompt repeats."""
     text = " ".join(str(block.get("text", "")) for block in prompt)
     return next((n for n in range(len(WORDS), 0, -1) if "".join(WORDS[:n]).strip() in text), 0)
 

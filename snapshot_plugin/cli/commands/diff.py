@@ -22,7 +22,7 @@ _SHOWN = 60
 
 
 class _ComparedText(Compared):
-    """What happened from one to the other, as a person sees it."""
+    """The differences, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -54,7 +54,7 @@ class _ComparedText(Compared):
         yield from _unchanged(same, style)
 
     def _changes(self) -> Iterator[tuple[Said | None, Said | None]]:
-        """What went and what came, in the order of the conversation; of a message that stayed, neither."""
+        """Yield removed and added messages in the order of the conversation; unchanged ones are left out."""
         gone, come = ({said.number: said for said in side} for side in (self.removed, self.added))
         edited = {each.before.number: (each.before, each.after) for each in self.edited}
         old = new = 1
@@ -71,7 +71,7 @@ class _ComparedText(Compared):
 
 
 class _Stat(Compared):
-    """The same in numbers."""
+    """The differences in numbers."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -133,7 +133,7 @@ def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Ite
     answer=Compared,
     examples=(
         ("asnap diff latest", "what the newest snapshot changed"),
-        ("asnap diff 01jd@3 01jd@7", "what happened from snapshot 3 to 7"),
+        ("asnap diff 01jd@3 01jd@7", "what changed from snapshot 3 to 7"),
         ("asnap diff 01jd 01jf --stat", "two branches, in numbers"),
         ("asnap diff 01jd 01jf --json | jq .files", "the files that only the second one touched"),
     ),

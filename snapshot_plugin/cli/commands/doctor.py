@@ -1,4 +1,4 @@
-"""``asnap doctor``: look at everything that could be wrong, and say the one thing to do next."""
+"""``asnap doctor``: check everything that could be wrong, and name the most useful next command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORST_FIRST = ("problem", "warning", "hint", "ok")
 
 
 class Diagnosis(Document):
-    """Everything that was looked at, and the most useful next command."""
+    """Everything that was checked, and the most useful next command."""
 
     kind: ClassVar[str] = "doctor"
     rows: ClassVar[str] = "findings"
@@ -38,7 +38,7 @@ class Diagnosis(Document):
 
     @property
     def exit_code(self) -> int:
-        """1 where there is a problem; warnings are not failures."""
+        """1 if there is a problem; warnings are not failures."""
         return 1 if any(finding.level == "problem" for finding in self.findings) else 0
 
     def show(self, out: Output) -> None:
@@ -68,7 +68,7 @@ async def command(call: Call) -> Diagnosis:
     """
     try:
         findings = [*look_at_machine(call), *await _look_at_store(call), *look_at_agents(call)]
-    except InvalidInput as error:  # settings that cannot be read: nothing else can be looked at
+    except InvalidInput as error:  # without settings nothing else can be checked
         findings = [_problem("settings", error, run="asnap help environment")]
     return Diagnosis(findings=tuple(findings), next=_next(call, findings))
 
@@ -83,7 +83,7 @@ async def _look_at_store(call: Call) -> list[Observation]:
 
 
 async def _look_elsewhere(call: Call) -> list[Observation]:
-    """A bucket or a database: can it be reached, is it what it should be, and what is in it?"""
+    """Check a bucket or a database: is it reachable, is it a store, and what does it hold?"""
     import anyio.to_thread
 
     from snapshot_plugin.operations.session_rows import session_rows
@@ -127,7 +127,7 @@ async def _inside(call: Call, place: Path) -> list[Observation]:
 
 
 def _next(call: Call, findings: list[Observation]) -> str:
-    """The remedy of the worst finding; with nothing wrong, the thing people do here."""
+    """The remedy of the worst finding; if nothing is wrong, the usual next command."""
     for level in _WORST_FIRST[:2]:
         for finding in findings:
             if finding.level == level and finding.run:

@@ -27,7 +27,7 @@ _ENDINGS: dict[str, Form] = {
 
 
 class _ExportedText(Exported):
-    """What was written, as a person sees it."""
+    """What was written, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`. The data itself is written already; this is about it."""
@@ -112,7 +112,7 @@ async def command(
 
 
 def form_of(output: str | None) -> Form:
-    """The form that the ending of a file's name stands for; a bundle, if none."""
+    """Return the format for a file name's suffix; a bundle if it is unknown."""
     name = (output or "").rsplit("/", 1)[-1]
     return _ENDINGS.get(name.rpartition(".")[2].lower(), "bundle") if "." in name else "bundle"
 

@@ -47,7 +47,7 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class ToldForgotten(Forgotten):
-    """What was forgotten, or would be, as a person sees it."""
+    """What was forgotten, or would be, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -55,7 +55,7 @@ class ToldForgotten(Forgotten):
         self.show_end(out)
 
     def show_table(self, out: Output) -> None:
-        """What goes and why: snapshot by snapshot if one session was named, else a line for each session."""
+        """Print what goes and why: each snapshot if one session was named, otherwise a line per session."""
         if self.single and self.sessions and self.sessions[0].what == "snapshots":
             columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
             out.table(columns, _snapshots(self.sessions[0], self.as_of))
@@ -69,7 +69,7 @@ class ToldForgotten(Forgotten):
             out.table(columns, (_row(fate) for fate in self.sessions))
 
     def show_end(self, out: Output) -> None:
-        """What was done, and how to take it back."""
+        """Print what was done, and how to undo it."""
         if self.untouched:
             out.note(f"{self.untouched} session(s) lose nothing")
         if self.dry_run:
@@ -82,7 +82,7 @@ class ToldForgotten(Forgotten):
 
 
 class ToldForgottenAsShown(ToldForgotten):
-    """The same after it was shown to be confirmed: only the end is left to say."""
+    """As above, if the table was already printed for the confirmation."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -120,7 +120,7 @@ def _row(fate: Fate) -> tuple[str, ...]:
     "forget",
     answer=Forgotten,
     examples=(
-        ("asnap forget 01jd7a 'old try'", "two sessions go to the trash"),
+        ("asnap forget 01jd7a 'old try'", "move two sessions to the trash"),
         ("asnap forget --all --keep-last 5 --keep-daily 30 -n", "what this policy would drop, and why"),
         ("asnap forget --all --policy", "the snapshots that the settings do not keep; asnap why explains each"),
         ("asnap forget --all --keep-sessions 1000 --yes", "in cron: only the 1000 that changed last stay"),
@@ -180,7 +180,7 @@ async def command(
 
 
 def _confirmed(call: Call, plan: ToldForgotten) -> bool:
-    """Show a person what will go before they are asked. Returns whether it was shown."""
+    """Show what will go, then ask. Returns whether it was shown."""
     if plan.counted == "nothing":
         return False
     is_shown = call.may_ask and call.out.is_text and not call.assume_yes
@@ -191,7 +191,7 @@ def _confirmed(call: Call, plan: ToldForgotten) -> bool:
 
 
 def _policy(rules: dict[str, Any], call: Call) -> RetentionPolicy | None:
-    """The policy the options name; None if they name none."""
+    """Return the policy that the options name, if any."""
     from snapshot_plugin.model.policy import RetentionPolicy
 
     given = {name: value for name, value in rules.items() if value not in (None, ())}

@@ -16,7 +16,7 @@ __all__ = ["command"]
 
 
 class _ForkedText(Forked):
-    """How a person sees it."""
+    """The fork, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -30,10 +30,10 @@ class _ForkedText(Forked):
     "fork",
     answer=Forked,
     examples=(
-        ("asnap fork latest", "a second session that begins as the newest one is now"),
+        ("asnap fork latest", "a second session with the messages of the newest one"),
         ("asnap fork 01jd --messages 12", "one that ends with message 12 (see asnap show)"),
-        ('asnap fork 01jd@5 --title "other way"', "as it was in snapshot 5, under a name of its own"),
-        ('asnap resume "$(asnap fork latest -q)"', "fork, and go on with the fork"),
+        ('asnap fork 01jd@5 --title "other way"', "as of snapshot 5, under its own name"),
+        ('asnap resume "$(asnap fork latest -q)"', "fork, and continue in the fork"),
     ),
     exits=(4, 5, 7, 10),
 )

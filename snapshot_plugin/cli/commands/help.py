@@ -40,7 +40,10 @@ A session is a directory of gzip files, one member per snapshot:
 Documented to the byte in docs/reference/format.md. Files of every released version load for ever."""
 _PLACES = """\
   ASNAP_STORE              the store: a directory or a URL
-  ASNAP_KEY                a generated key; _KEY_FILE a file with it; _KEY_COMMAND a command that prints it
+  ASNAP_KEY_FILE           a file with the key of an encrypted store
+  ASNAP_KEYRING            the name of an entry in the system's keyring
+  ASNAP_KEY_COMMAND        a command that prints the key
+  ASNAP_KEY                the key itself
   ASNAP_PASSPHRASE         words, for a store with a passphrase
   ASNAP_SNAPSHOT_INTERVAL  and so on: every setting of asnap config show, in capitals
   NO_COLOR, FORCE_COLOR    no colour, or colour without a terminal
@@ -81,4 +84,4 @@ def command(call: Call, *, topic: str | None) -> None:
         found, above = load(topic), click.get_current_context().parent
         call.out.line(found.get_help(click.Context(found, info_name=topic, parent=above)))
     else:
-        raise click.BadParameter(f"{topic!r} is no topic and no command; topics: {', '.join(TOPICS)}")
+        raise click.BadParameter(f"{topic!r} is neither a topic nor a command; topics: {', '.join(TOPICS)}")

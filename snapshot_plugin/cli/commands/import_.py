@@ -49,7 +49,7 @@ _SAID = {
 
 
 class ImportedSession(Part):
-    """What became of one session."""
+    """The result for one session."""
 
     outcome: Literal["imported", "updated", "renamed", "already_there"]
     session_id: str
@@ -64,7 +64,7 @@ class ImportedSession(Part):
 
 
 class Imported(Document):
-    """What was in a file, and what became of it."""
+    """What a file contained, and the result for each session."""
 
     kind: ClassVar[str] = "import"
     rows: ClassVar[str] = "sessions"
@@ -100,7 +100,7 @@ class Imported(Document):
     answer=Imported,
     examples=(
         ("asnap import session.asnap", "a bundle, with all of its history"),
-        ("asnap import b.asnap --map /home/ann=/home/bob", "where the directories are others here"),
+        ("asnap import b.asnap --map /home/ann=/home/bob", "if the directories differ on this machine"),
         ("asnap import ~/.claude/projects/-work/1b2c….jsonl", "a session of Claude Code"),
         ("asnap import ~/.oneringai/agents/bot/", "an oneringai agent: session, memory, plugins, instructions"),
         ("asnap import ~/.orbitmesh/sessions exports/*.asnap", "several files, and all of a directory"),
@@ -119,7 +119,7 @@ class Imported(Document):
     "form",
     type=click.Choice(_FORMATS),
     default="auto",
-    help="What FILE is, where it is not recognised.",
+    help="The format of FILE, if it is not detected.",
 )
 @passphrase_options
 async def command(
@@ -156,7 +156,7 @@ async def command(
 async def take_in(
     call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
 ) -> tuple[Arrival, ...]:
-    """Put sessions from elsewhere into *store*. Their commands do not run unasked, and undo knows of them."""
+    """Import sessions into *store*, recorded for undo. Their commands need confirmation before they run."""
     from snapshot_plugin.exchange.carrying import bring, recorded_commands
 
     _distrust(call, commands=[words for copies in sessions for words in recorded_commands(copies)])
@@ -167,7 +167,7 @@ async def take_in(
 
 
 async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wanted: str | None) -> Contents:
-    """What all of *files* hold; of a directory, what its session files hold."""
+    """Return the sessions in *files*; for a directory, those of its session files."""
     from snapshot_plugin.exchange import reading
 
     formats: set[str] = set()
@@ -189,7 +189,7 @@ async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wa
 
 
 def _expanded(files: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Each file, and whether it was named itself; a directory stands for the files in it that may be sessions."""
+    """Yield each file and whether it was named itself; a directory yields the files that may be sessions."""
     for name in (file.rstrip("/") or file for file in files):
         if name == "-" or not os.path.isdir(name):  # noqa: PTH112 — text
             yield name, True
@@ -208,7 +208,7 @@ def _paths(maps: Sequence[str]) -> dict[str, str]:
     pairs = [each.partition("=") for each in maps]
     for old, _, new in pairs:
         if not old or not new:
-            raise InvalidInput(f"--map {old}{new} is not OLD=NEW", hint="as in --map /home/ann=/home/bob")
+            raise InvalidInput(f"--map {old}{new} is not OLD=NEW", hint="for example --map /home/ann=/home/bob")
     return {old: new for old, _, new in pairs}
 
 
@@ -258,7 +258,7 @@ async def _read(file: str) -> bytes:
 
 
 def _bounded(stream: IO[bytes]) -> bytes:
-    """At most one byte more than a file may have. In steps: asked for all at once, Python reserves that much."""
+    """Read at most one byte more than a file may have. In steps: Python would reserve the whole size."""
     data = bytearray()
     while len(data) <= _MAX_FILE and (more := stream.read(min(_STEP, _MAX_FILE + 1 - len(data)))):
         data += more
@@ -266,7 +266,7 @@ def _bounded(stream: IO[bytes]) -> bytes:
 
 
 def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
-    """What was sealed with a passphrase, opened; everything else as it is."""
+    """Return the content of a file sealed with a passphrase; other files unchanged."""
     from snapshot_plugin.exchange.sealing import is_sealed, unseal
 
     if not is_sealed(data):
@@ -285,9 +285,9 @@ def _no_file(file: str) -> NotFound:
 
 
 def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:
-    """What arrives does not choose what runs: see `asnap resume --exec`."""
-    from snapshot_plugin.manager.command_trust import CommandTrust
+    """Mark the commands of imported sessions as untrusted: see `asnap resume --exec`."""
     from snapshot_plugin.manager.places import user_state_dir
+    from snapshot_plugin.operations.command_trust import CommandTrust
 
     CommandTrust(user_state_dir(call.environ)).imported(sessions, commands)
 
@@ -302,7 +302,7 @@ async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival])
 
 
 def _undoing(arrival: Arrival) -> list[dict[str, Any]]:
-    if arrival.was_at is not None:  # its memory stays: what it was then is in it, and is what the session names
+    if arrival.was_at is not None:  # the memory stays: it holds its earlier state, which the session refers to
         return [{"do": "revert", "session_id": arrival.session_id, "seq": arrival.was_at}]
     return [{"do": "delete", "session_id": session_id} for session_id in arrival.made]
 

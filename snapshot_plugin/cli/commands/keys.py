@@ -1,4 +1,4 @@
-"""``asnap keys``: encrypt a store, and manage what opens it."""
+"""``asnap keys``: encrypt a store, and manage its keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Slot(Part):
 
 
 class Keys(Document):
-    """Whether a store is encrypted, and what opens it. Never a secret."""
+    """Whether a store is encrypted, and by which slots it opens. Never a secret."""
 
     kind: ClassVar[str] = "keys"
     rows: ClassVar[str] = "slots"
@@ -70,7 +70,7 @@ class Keys(Document):
             return
         columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
         out.table(columns, [_row(slot) for slot in self.slots])
-        out.note(f"key at hand: {self.key_at_hand or _NO_KEY}")
+        out.note(f"key in use: {self.key_at_hand or _NO_KEY}")
 
 
 def _row(slot: Slot) -> tuple[str, str, str, str]:
@@ -79,7 +79,7 @@ def _row(slot: Slot) -> tuple[str, str, str, str]:
 
 
 def _store(call: Call, key: KeySource | None = None, *, create: bool = False) -> KeyedStore:
-    """The store in question, in a directory or behind a URL; not opened yet, so it takes no key to look at it."""
+    """Return the store, a directory or a URL, without opening it: that would need the key."""
     from snapshot_plugin.store import open_store
     from snapshot_plugin.store.keyed import KeyedStore
 
@@ -211,7 +211,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
     begun = is_begun(place)
     if not begun and _is_encrypted(call):
         raise InvalidInput(f"the store {place} is encrypted already")
-    begin(place)  # before a key is made: the same command, given again, then uses that key
+    begin(place)  # before a key is generated, so that a repeated command uses the same key
     is_named = any(new[name] for name in NEW_SECRETS) or not begun
     source = (None if is_named else call.key()) or new_secret(call, new, again=begun)
 
@@ -228,7 +228,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
 
 
 def _forget_indexes(call: Call) -> None:
-    """Remove the search indexes: those of plain stores hold what was said. The next search makes them again."""
+    """Remove the search indexes: those of plain stores hold conversations. The next search rebuilds them."""
     from snapshot_plugin.manager.places import user_cache_dir
 
     for path in user_cache_dir(call.environ).glob("search-*"):
@@ -267,7 +267,7 @@ async def add(call: Call, **new: Any) -> Keys:
 @_part(
     "remove",
     (
-        ("asnap keys remove 01jd7a…", "take one way to open the store away"),
+        ("asnap keys remove 01jd7a…", "remove one way to open the store"),
         ("asnap keys status", "list the slots"),
         ("asnap keys rotate --reencrypt", "afterwards: seal the old snapshots with a new key"),
     ),

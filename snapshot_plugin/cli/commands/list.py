@@ -1,4 +1,4 @@
-"""``asnap list``: every session there is."""
+"""``asnap list``: list sessions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
-from snapshot_plugin.operations.scope import Selection, here
+from snapshot_plugin.operations.scope import Selection, here, tagged_before
 from snapshot_plugin.operations.session_rows import SessionRow, every_row, marks, rows_at, unsaved_rows
 from snapshot_plugin.operations.text import ago, count, long_ago, plain, several, size
 
@@ -37,15 +37,15 @@ _BY = {
 _STATE_COLOURS = {"damaged": "red", "encrypted": "yellow", "too-new": "yellow", "live": "green", "ended": "yellow"}
 _BEGIN = (
     "no session was recorded yet; begin with one of:",
-    "  asnap chat -- your-agent acp    talk to an ACP agent here, recorded",
-    "  asnap run -- your-agent acp     in place of your agent, where your editor starts it",
-    "  asnap import FILE...            sessions of Claude Code, Codex, OpenCode and others",
-    "  asnap demo                      see a session survive a kill",
+    "  asnap chat -- your-agent acp   talk to an ACP agent here, recorded",
+    "  asnap run -- your-agent acp    where your editor starts your agent",
+    "  asnap import FILE...           sessions of Claude Code, Codex, OpenCode, …",
+    "  asnap demo                     see a session survive a kill",
 )
 
 
 class _Table(Listed):
-    """Sessions as a person sees them."""
+    """Sessions as a table."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -81,7 +81,7 @@ class _Table(Listed):
 
 
 class _Families(_Table):
-    """The same, each fork shown below the session that it came from."""
+    """Sessions as a table, each fork below its parent."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -89,7 +89,7 @@ class _Families(_Table):
 
 
 class _Ids(Listed):
-    """The same, shown as ids alone."""
+    """Session ids alone."""
 
     end: ClassVar[bytes] = b"\n"
 
@@ -100,7 +100,7 @@ class _Ids(Listed):
 
 
 class _NulIds(_Ids):
-    """The same, each followed by a NUL, for ``xargs -0``."""
+    """Session ids, each followed by a NUL, for ``xargs -0``."""
 
     end: ClassVar[bytes] = b"\0"
 
@@ -122,7 +122,7 @@ class _NulIds(_Ids):
 )
 @click.option("--cwd", metavar="DIR", help="Only sessions that ran in DIR or below.")
 @filter_options
-@click.option("--live", is_flag=True, help="Only those a process has right now.")
+@click.option("--live", is_flag=True, help="Only live sessions.")
 @click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N, the newest.")
 @click.option("--why", is_flag=True, help="Also name the sessions that are not shown, each with the reason.")
 @click.option("--tree", is_flag=True, help="Forks below the sessions they came from.")
@@ -136,6 +136,8 @@ def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked:
     """
     selection = _selection(call, **asked)
     rows, encrypted, archived = _rows(call)
+    if rows and selection.tags:
+        selection = _with_earlier_tags(call, rows, selection)
     tell_unexpected(call, rows)
     kind = _NulIds if nul else _Ids if ids else _Families if tree else _Table
     return kind.of(listed(rows, selection, why=why, encrypted=encrypted, archived=archived, as_of=call.now))
@@ -166,8 +168,18 @@ def _selection(
     )
 
 
+def _with_earlier_tags(call: Call, rows: Sequence[SessionRow], selection: Selection) -> Selection:
+    import anyio
+
+    async def tagged() -> frozenset[str]:
+        async with call.opened(background=False) as store:
+            return await tagged_before(store, rows, selection.tags)
+
+    return replace(selection, tagged_before=anyio.run(tagged))
+
+
 def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
-    """Every session, whether the store is encrypted, and what it is an archive of.
+    """Return every session, whether the store is encrypted, and the stores it is an archive of.
 
     Without an event loop for a store on disk: that takes longer to load.
     """
@@ -175,7 +187,7 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]
         return _rows_elsewhere(call)
 
     root = Path(call.config.storage_path).absolute()
-    if not root.exists():  # nothing was recorded yet, which is no error
+    if not root.exists():  # nothing was recorded yet: not an error
         return [], False, ()
     is_sealed = (root / "keys").is_dir()
     rows = rows_at(root, call.on_disk().sync.list() if is_sealed or not _is_plain(root, call) else _plainly(root))
@@ -191,7 +203,7 @@ def _is_plain(root: Path, call: Call) -> bool:
 
 
 def _plainly(root: Path) -> list[SnapshotMeta]:
-    """What the store would list. To open it would take as long as to read a thousand sessions."""
+    """List without opening the store, which would take as long as reading a thousand sessions."""
     from snapshot_plugin.store.listing import listed as metas
     from snapshot_plugin.store.segments import SegmentFiles
 
@@ -223,7 +235,7 @@ def _trouble(row: SessionRow, out: Output) -> str:
 
 
 def _as_families(rows: Sequence[SessionRow]) -> Iterator[SessionRow]:
-    """Depth first, a fork's title behind a line; one whose parent is not shown stands by itself."""
+    """Order forks below their parents, depth first; a fork whose parent is not shown stands alone."""
     from snapshot_plugin.model.lineage import family_tree
     from snapshot_plugin.model.snapshot import Parent
 
@@ -274,7 +286,7 @@ def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]
 
 
 def _exact_cells(row: SessionRow) -> Sequence[str]:
-    """For programs that cut fields out: whole ids, exact times and numbers."""
+    """Cells for programs: whole ids, exact times and numbers."""
     return (
         row.session_id,
         plain(row.title or row.opening or ""),

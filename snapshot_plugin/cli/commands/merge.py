@@ -1,4 +1,4 @@
-"""``asnap merge``: two branches of one conversation made one."""
+"""``asnap merge``: merge two branches of one conversation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MergeConflict(Part):
 
 
 class Merging(Document):
-    """The new session, and what it is made of. In a dry run it was not saved, and has no id."""
+    """The new session and its parts. In a dry run it is not saved and has no id."""
 
     kind: ClassVar[str] = "merge"
     session_id: str | None
@@ -83,7 +83,7 @@ def _brief(value: Any) -> str:
     examples=(
         ("asnap merge 01jd 01jf --dry-run", "what a merge would have, and where they disagree"),
         ("asnap merge 01jd 01jf", "a new session: what they share, 01jd's own part, 01jf's own part"),
-        ('asnap merge latest latest~1 --title "both ways"', "under a name of its own"),
+        ('asnap merge latest latest~1 --title "both ways"', "under its own name"),
     ),
     exits=(4, 5, 7, 10),
 )

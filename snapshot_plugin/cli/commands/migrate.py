@@ -1,4 +1,4 @@
-"""``asnap migrate``: bring files and sessions of older versions to the current one."""
+"""``asnap migrate``: rewrite files and sessions of older versions in the current one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Moved(Part):
 
 
 class Migrated(Document):
-    """What was old, and what became of it."""
+    """What was old, and the result for each."""
 
     kind: ClassVar[str] = "migrate"
     rows: ClassVar[str] = "moved"
@@ -46,7 +46,7 @@ class Migrated(Document):
 
     @property
     def exit_code(self) -> int:
-        """3 if some were left as they are."""
+        """3 if some were left unchanged."""
         return PARTIAL if any(each.problem for each in self.moved) else 0
 
     def show(self, out: Output) -> None:

@@ -18,7 +18,7 @@ __all__ = ["command"]
 
 
 class _Read(Label):
-    """The same, when the note was only asked for."""
+    """The note, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""

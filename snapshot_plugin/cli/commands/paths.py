@@ -1,4 +1,4 @@
-"""``asnap paths``: where everything is kept."""
+"""``asnap paths``: where everything is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Paths", "command"]
 
 
 class PathEntry(Part):
-    """One place: what for, where, and whether there is anything yet."""
+    """One place: its purpose, its path, and whether it exists."""
 
     name: str
     path: str

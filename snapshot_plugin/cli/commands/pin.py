@@ -1,4 +1,4 @@
-"""``asnap pin``: keep a session whatever the policy says."""
+"""``asnap pin``: protect a session from retention policies."""
 
 from __future__ import annotations
 

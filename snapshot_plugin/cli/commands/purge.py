@@ -1,4 +1,4 @@
-"""``asnap purge``: empty the trash for good."""
+"""``asnap purge``: empty the trash permanently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["command"]
 
 
 class _PurgedText(Purged):
-    """What was removed for ever, or would be, as a person sees it."""
+    """What was removed permanently, or would be, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -79,7 +79,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
 
 
 async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:
-    """What cannot be taken back any more need not be written down: old names of what is gone are gone, too."""
+    """Drop operations that can no longer be undone, and with them old names of purged sessions."""
     await call.work.operations(store).forget(
         lambda done: bool(done.steps) and all(step.get("token") in tokens for step in done.steps)
     )

@@ -1,4 +1,4 @@
-"""``asnap recover``: what killed processes left behind, made snapshots."""
+"""``asnap recover``: turn what killed processes left behind into snapshots."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Recovery", "command"]
 
 
 class RecoveredSession(Part):
-    """One session whose process was killed, and what became of it."""
+    """One session whose process was killed, and the result."""
 
     session_id: str
     title: str | None
@@ -37,7 +37,7 @@ class RecoveredSession(Part):
 
     @property
     def outcome(self) -> str:
-        """In words."""
+        """The result in words."""
         if self.problem:
             return f"not all recovered: {self.problem}"
         return f"snapshot {self.snapshot}" if self.snapshot else "nothing was missing"
@@ -78,7 +78,7 @@ class Recovery(Document):
 
 
 class MarkdownRecovery(Recovery):
-    """The same, shown as a Markdown table."""
+    """The same as a Markdown table."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -100,7 +100,7 @@ class MarkdownRecovery(Recovery):
     "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
 )
 async def command(call: Call, *, form: str) -> Recovery:
-    """Turn what killed processes left behind into snapshots.
+    """Save the records of killed processes as snapshots.
 
     Live sessions are left alone, and running it twice does no harm. asnap run and asnap resume do the same
     automatically.

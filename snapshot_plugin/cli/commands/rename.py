@@ -19,7 +19,7 @@ __all__ = ["command"]
     examples=(
         ("asnap rename latest 'fix auth'", "so that asnap resume 'fix auth' finds it"),
         ("asnap rename 01jd7a parser", "by the beginning of its id"),
-        ("asnap rename parser ''", "take the name away"),
+        ("asnap rename parser ''", "remove the name"),
     ),
     exits=(4, 5, 6, 7, 10),
 )

@@ -30,8 +30,8 @@ from snapshot_plugin.operations.showing import About, about
 from snapshot_plugin.operations.text import count, long_ago, plain, several, span
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.command_trust import CommandTrust
     from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.operations.command_trust import CommandTrust
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Resume", "command"]
@@ -67,7 +67,7 @@ class Resume(Document):
 
     @property
     def shell_line(self) -> str:
-        """The command, to paste."""
+        """The command, ready to paste."""
         line = shell_line(self.command)
         return f"cd {shell_line([self.cwd])} && {line}" if self.cwd else line
 
@@ -81,7 +81,7 @@ class Resume(Document):
             out.note(self._zed())
 
     def story(self) -> Iterator[str]:
-        """What a person should know before going on."""
+        """Describe what will be restored."""
         row, known = self.session, self.about
         yield f"{row.name} ({plain(row.session_id)})"
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
@@ -111,7 +111,7 @@ class Resume(Document):
 
 
 class PrintedResume(Resume):
-    """The same, shown as the command alone."""
+    """Prints the command alone."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -125,21 +125,21 @@ class PrintedResume(Resume):
     "resume",
     answer=Resume,
     examples=(
-        ("asnap resume", "pick one, and go on in this terminal"),
-        ("asnap resume 01jd --exec", "be the agent with that session: for an editor's settings"),
-        ("asnap resume latest --with 'opencode acp'", "go on in another agent"),
+        ("asnap resume", "pick one, and continue in this terminal"),
+        ("asnap resume 01jd --exec", "run the agent with that session: for an editor's settings"),
+        ("asnap resume latest --with 'opencode acp'", "continue in another agent"),
         ("asnap resume tag:pre-deploy --require history --print", "the command alone, or exit code 9"),
     ),
     exits=(4, 5, 6, 7, 9, 10, 130),
 )
 @click.argument("ref", metavar="[REF]", required=False)
-@click.option("--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP here and now.")
+@click.option(
+    "--exec", "execute", is_flag=True, help="Become asnap run with this session: speak ACP on stdin and stdout."
+)
 @click.option(
     "--print", "only_print", is_flag=True, help="Print the command for an editor instead of continuing here."
 )
-@click.option(
-    "--with", "agent", metavar="COMMAND", help="The agent to continue in.  [default: the one that had it]"
-)
+@click.option("--with", "agent", metavar="COMMAND", help="The agent to continue in.  [default: its last agent]")
 @click.option("--cwd", metavar="DIR", help="The directory to continue in.  [default: where it was]")
 @yes_option
 @click.option(
@@ -192,7 +192,7 @@ async def command(
 
 
 def _can_chat(call: Call) -> bool:
-    """Whether a person sits at a terminal."""
+    """Whether a person is at a terminal."""
     return call.may_ask and call.out.can_draw and call.out.is_text and sys.stdout.isatty()
 
 
@@ -268,7 +268,7 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
     try:
         words = tuple(shlex.split(given)) if given is not None else known.agent_command
     except ValueError as wrong:
-        raise InvalidInput(f"--with {given!r} is no command: {wrong}") from wrong
+        raise InvalidInput(f"--with {given!r} is not a command: {wrong}") from wrong
     if not words and (line := how_to_continue(row.provider_type, row.session_id, place)):
         raise InvalidInput(
             f"session {row.session_id} belongs to {row.provider_type}: it is continued in code, not by a command",
@@ -308,14 +308,14 @@ def _expected(known: About, agent: Sequence[str], require: str | None, row: Sess
 
 
 def _note_characters(snapshot: SessionSnapshot) -> int:
-    """The length of the note, once a turn that was under way has ended as it does when the session is resumed."""
+    """The length of the note, counting a turn in progress as ended, as a resume does."""
+    from snapshot_plugin.acp.notes import note_about
     from snapshot_plugin.acp.reducer import AcpReducer
-    from snapshot_plugin.acp.restore import note_for_new_agent
 
     recording = AcpReducer(snapshot)
     if recording.running:
         recording.apply({"interrupted": "the client hung up"})
-    return len(note_for_new_agent(recording.snapshot(snapshot.updated_at)) or "")
+    return len(note_about(recording.snapshot(snapshot.updated_at)) or "")
 
 
 def _restores(row: SessionRow, known: About) -> Iterator[str]:
@@ -332,7 +332,7 @@ def _restores(row: SessionRow, known: About) -> Iterator[str]:
 
 def _directory(given: str | None, row: SessionRow) -> str | None:
     if given is not None and not os.path.isdir(given):  # noqa: PTH112 — text
-        raise InvalidInput(f"--cwd {given} is no directory")
+        raise InvalidInput(f"--cwd {given} is not a directory")
     return os.path.abspath(given) if given is not None else row.cwd  # noqa: PTH100 — as above
 
 
@@ -348,8 +348,8 @@ def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | 
 
 
 def _trust(call: Call) -> CommandTrust:
-    from snapshot_plugin.manager.command_trust import CommandTrust
     from snapshot_plugin.manager.places import user_state_dir
+    from snapshot_plugin.operations.command_trust import CommandTrust
 
     return CommandTrust(user_state_dir(call.environ))
 
@@ -359,7 +359,7 @@ def _origins(snapshot: SessionSnapshot) -> list[str]:
 
 
 def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
-    """Run no command that came with an import before the user has seen it and agreed; ask once for each command."""
+    """Show the command of an imported session and ask before it runs; each command is asked about once."""
     if resume.confirmed:
         return
     call.out.warn(f"asnap: the command of session {plain(resume.session.session_id)} came with an import:")
@@ -377,7 +377,7 @@ def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
 
 
 def _become(call: Call, resume: Resume) -> NoReturn:
-    """Replace this process; the client that started it talks to the agent from now on."""
+    """Replace this process with the agent's proxy; the client talks to it from now on."""
     for line in resume.story():
         call.out.note(f"asnap: {line}")
     call.out.warn(f"asnap: {resume.shell_line}")

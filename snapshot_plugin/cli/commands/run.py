@@ -1,4 +1,4 @@
-"""``asnap run``: an ACP agent whose sessions survive."""
+"""``asnap run``: run an ACP agent behind the recording proxy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
-from snapshot_plugin.cli.layout import process
+from snapshot_plugin.cli.layout import agent_command, process
 from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from snapshot_plugin.acp.hosts.chain import ChainLink
+    from snapshot_plugin.acp.hosts.proxy import Proxy
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.live.sessions import LiveSessions
     from snapshot_plugin.memory.learn import ErrorLearner
@@ -31,9 +32,9 @@ __all__ = ["command"]
 @process(
     "run",
     examples=(
-        ("asnap run -- opencode acp", "in place of opencode acp, where your editor starts it"),
+        ("asnap run -- opencode acp", "instead of opencode acp, where your editor starts it"),
         ("asnap run --store ./sessions --require history -- codex-acp", "refuse less than a native resume"),
-        ("asnap run --session 01jd… -- another-agent", "go on with a session in another agent"),
+        ("asnap run --session 01jd… -- another-agent", "continue a session in another agent"),
     ),
     exits=(4, 6, 7, 9),
     context_settings={"ignore_unknown_options": True},
@@ -56,7 +57,7 @@ __all__ = ["command"]
 )
 @click.option("--session", metavar="REF", help="Continue this session when the client opens its first one.")
 @click.option("--learn", is_flag=True, help="Keep failed tool calls in the error history of the project's memory.")
-@click.argument("agent", nargs=-1, type=click.UNPROCESSED)
+@click.argument("agent", nargs=-1, type=click.UNPROCESSED, callback=agent_command)
 def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
     """Run an ACP agent behind a proxy that records its sessions and restores them.
 
@@ -70,24 +71,19 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
     process = AgentProcess(agent) if agent else _link()
     if sys.stdin.isatty():
         click.echo("asnap run speaks ACP here; let your editor start it. Ctrl-C ends it.", err=True)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: what was ignored at the start stays ignored
-            signal.signal(number, lambda got, _frame: _pass_on(process, got))
+    ending = _Ending(process)
     try:
         with _learning(learn) as learner:
-            status = _serve(process, agent, opened or _opened(store), learner, **wishes)
-    except _Interrupted as interrupted:  # before it served, or once more while it ended
-        process.end(patience=1.0)
-        status = 128 + interrupted.number
+            status = _serve(process, agent, opened or _opened(store), learner, ending, **wishes)
     except BaseException:
-        process.end(patience=1.0)  # an agent without a client must not keep running
+        process.end(patience=1.0)  # an agent must not outlive its client
         raise
     sys.stdout.flush()
-    os._exit(status)  # the client's pump may sit in a read that nothing will ever end
+    os._exit(status)  # the client's pump may block in a read forever
 
 
 def _is_elsewhere(place: str | None) -> bool:
-    """Whether the store may be behind a URL, told without loading the settings."""
+    """Whether the store may be a URL, decided without loading the settings."""
     from snapshot_plugin.manager.places import user_config_file
 
     place = place or os.environ.get("ASNAP_STORE")
@@ -105,9 +101,40 @@ class _Interrupted(BaseException):
         self.number = number
 
 
-def _pass_on(process: AgentProcess | ChainLink, number: int) -> None:
-    process.signal(number)
-    raise _Interrupted(number)
+class _Ending:
+    """What SIGTERM, SIGINT and SIGHUP do: each is handled where it can do no harm.
+
+    While the command starts, nothing is recorded yet: the agent and the command end at once. An exception in the
+    middle of an import or of starting a thread could leave a lock taken, and the command would hang.
+    While it serves, `_Interrupted` is raised in the thread that waits. While it ends, one more signal is ignored
+    (editors hang up and then send SIGTERM, or send it twice); the next one, or a second Ctrl-C, exits immediately.
+    The spool keeps what is not saved.
+    """
+
+    def __init__(self, process: AgentProcess | ChainLink) -> None:
+        self._process = process
+        self._phase = "starting"
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup: signals ignored at the start stay ignored
+                signal.signal(number, self._received)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Raise `_Interrupted` in this block when a signal comes."""
+        self._phase = "serving"
+        yield
+        self._phase = "ending"
+
+    def _received(self, number: int, _frame: object) -> None:
+        phase, self._phase = self._phase, "leaving"
+        if phase == "serving":
+            self._phase = "leaving" if number == signal.SIGINT else "ending"
+            raise _Interrupted(number)
+        if phase == "starting":
+            self._process.signal(number)
+            self._process.end(patience=1.0)
+        if phase != "ending":
+            os._exit(128 + number)
 
 
 def _serve(
@@ -115,6 +142,7 @@ def _serve(
     agent: tuple[str, ...],
     opened: tuple[Call, SnapshotStore],
     learner: ErrorLearner | None,
+    ending: _Ending,
     *,
     require: str,
     resume: str,
@@ -132,7 +160,7 @@ def _serve(
     with start_blocking_portal() as portal:
         for line in portal.call(_recovered, kept):
             click.echo(f"asnap: {line}", err=True)
-        sessions = LiveSessions(kept, AcpReducer, portal=portal)
+        sessions = LiveSessions(kept, AcpReducer)
         methods = SessionMethods(
             adopt=portal.call(_whole_id, kept, session) if session else None,
             only_stored=resume == "required",
@@ -151,11 +179,21 @@ def _serve(
         )
         try:
             with _answering(sessions, portal):
-                return proxy.run(process)
-        except _Interrupted as interrupted:
-            return proxy.end() or 128 + interrupted.number
+                signalled = _wait(proxy, process, ending)
+                return proxy.end() or signalled
         finally:
             portal.call(kept.aclose)
+
+
+def _wait(proxy: Proxy, process: AgentProcess | ChainLink, ending: _Ending) -> int:
+    """Serve until the client hangs up, or a signal comes: the agent gets it, too."""
+    try:
+        with ending.serving():
+            proxy.run(process)
+    except _Interrupted as interrupted:
+        proxy.pass_on(interrupted.number)
+        return 128 + interrupted.number
+    return 0
 
 
 @contextmanager
@@ -181,7 +219,7 @@ def _observer(sessions: LiveSessions, learner: ErrorLearner) -> Callable[[str, d
 
 
 async def _recovered(store: SnapshotStore) -> list[str]:
-    """Turn what killed processes left behind into snapshots, and say so, a line for each session."""
+    """Recover what killed processes left behind, and print a line for each session."""
     from datetime import UTC, datetime
 
     from snapshot_plugin.live.recovery import recover
@@ -213,7 +251,7 @@ def _opened(place: str | None) -> tuple[Call, SnapshotStore]:
 
 @contextmanager
 def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]:
-    """Let other processes ask about our sessions: to be saved before a deploy, or to be given a name."""
+    """Answer other processes' requests about our sessions: save before a deploy, rename."""
     from snapshot_plugin.manager.control import serve_control
     from snapshot_plugin.manager.predeploy import answer_request
     from snapshot_plugin.model.ids import new_id
@@ -221,7 +259,7 @@ def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]
     serve = functools.partial(serve_control, functools.partial(answer_request, sessions.asked), name=new_id())
     try:
         serving, path = portal.start_task(serve)
-    except SnapshotError as error:  # requests cannot be served then; sessions are still recorded
+    except SnapshotError as error:  # without a socket, sessions are still recorded
         click.echo(f"asnap: {error.message}", err=True)
         yield
         return

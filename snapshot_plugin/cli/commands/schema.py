@@ -57,7 +57,7 @@ def command(call: Call, *, name: str | None) -> None:
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By command; and of errors."""
+    """Return the schema of each command's answer, and of errors."""
     from snapshot_plugin.cli import every_command
 
     found = {

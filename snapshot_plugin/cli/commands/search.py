@@ -34,7 +34,7 @@ _SESSION = "session"
 
 
 class ToldSearched(Searched):
-    """What was found, as a person sees it."""
+    """The hits, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -46,7 +46,7 @@ class ToldSearched(Searched):
             for hit in () if out.is_terminal else hits:
                 out.line("\t".join(_cells(hit, session)))
         out.note(self._footer(), dim=True)
-        if self.query.isupper() and "NOT" in self.query.split():  # 404 NOT FOUND: capitals may be plain words
+        if self.query.isupper() and "NOT" in self.query.split():  # in "404 NOT FOUND" the capitals are plain words
             out.note(
                 f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(self.query)}"
             )
@@ -88,14 +88,14 @@ def _phrase(query: str) -> str:
 
 
 def _cells(hit: MessageHit, session: SessionHits) -> tuple[str, ...]:
-    """For programs that cut fields out: whole ids, exact times, matches between stars."""
+    """Cells for programs: whole ids, exact times, matches between asterisks."""
     when = (hit.at or session.changed_at).isoformat(timespec="seconds")
     text = "".join(f"**{part}**" if is_match else part for part, is_match in _parts(hit))
     return at_snapshot(hit.session_id, hit.snapshot), str(hit.message or ""), hit.role or _SESSION, when, text
 
 
 def _parts(hit: MessageHit, start: int = 0) -> Iterator[tuple[str, bool]]:
-    """The snippet from *start* on, match by match."""
+    """Yield the snippet from *start* on, match by match."""
     for first, last in hit.matches:
         yield hit.snippet[start:first], False
         yield hit.snippet[first:last], True
@@ -104,7 +104,7 @@ def _parts(hit: MessageHit, start: int = 0) -> Iterator[tuple[str, bool]]:
 
 
 def _marked(hit: MessageHit, out: Output, room: int) -> str:
-    """The snippet in at most *room* columns, matches in colour, or between stars where there is none."""
+    """Return the snippet in at most *room* columns, matches in colour, or between asterisks without colour."""
     in_colour = out.style("x", bold=True) != "x"
     start = _first_shown(hit, room)
     pieces = ["…"] if start else []
@@ -120,7 +120,7 @@ def _marked(hit: MessageHit, out: Output, room: int) -> str:
 
 
 def _first_shown(hit: MessageHit, room: int) -> int:
-    """From where on the snippet is shown, so that the first match is in the part there is room for."""
+    """Where to start the snippet so that the first match fits."""
     first, last = hit.matches[0] if hit.matches else (0, 0)
     return first - room // 3 if last > room * 2 // 3 and first > room // 3 else 0
 

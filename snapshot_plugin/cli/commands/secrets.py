@@ -1,4 +1,4 @@
-"""``asnap secrets``: find secrets in sessions, and take them out."""
+"""``asnap secrets``: find secrets in sessions, and remove them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SecretPlace(Part):
 
 
 class LeakySession(Part):
-    """A session that holds secrets, or could not be looked through."""
+    """A session that holds secrets, or could not be searched."""
 
     session_id: str
     title: str | None
@@ -59,7 +59,7 @@ class LeakySession(Part):
 
 
 class Secrets(Document):
-    """What was found, and what was taken out."""
+    """What was found, and what was removed."""
 
     kind: ClassVar[str] = "secrets"
     rows: ClassVar[str] = "sessions"
@@ -130,8 +130,8 @@ def command() -> None:
     answer=Secrets,
     examples=(
         ("asnap secrets scan", "which sessions hold keys, tokens or passwords, and where"),
-        ("asnap secrets scan latest --fix", "take them out of one"),
-        ("asnap secrets scan --all --fix --yes", "out of all, without a question"),
+        ("asnap secrets scan latest --fix", "remove them from one"),
+        ("asnap secrets scan --all --fix --yes", "from all, without a question"),
     ),
     exits=(3, 4, 5, 6, 7, 10),
 )
@@ -175,7 +175,7 @@ async def _named(store: SnapshotStore, ref: str) -> SnapshotMeta:
 
 
 class _SecretSearch:
-    """What was found so far. A session that cannot be read costs the others nothing."""
+    """The results so far. A session that cannot be read does not affect the others."""
 
     def __init__(self, call: Call, store: SnapshotStore) -> None:
         self._call, self._store = call, store
@@ -203,7 +203,7 @@ class _SecretSearch:
             self.found[f"trash {found.token}"] = _leaky(found, None)
 
     async def fix(self) -> str | None:
-        """Take out what was found; the name of the operation, if anything was."""
+        """Remove what was found; return the operation's name, if anything was."""
         import anyio
 
         todo = [session for session in self.found.values() if session.secrets and not session.trash]

@@ -1,4 +1,4 @@
-"""``asnap serve``: sessions for a front end in another language."""
+"""``asnap serve``: serve sessions to a front end in another language."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["command"]
 )
 @click.option("--stdio", is_flag=True, help="Speak on standard input and output, as JSON lines.")
 async def command(call: Call, *, stdio: bool) -> None:
-    """Keep sessions for a front end in any language, over JSON lines.
+    """Store sessions for a front end in any language, over JSON lines.
 
     Each request is a line on standard input, each answer a line on standard output; docs/reference/ipc.md has them
     all. Answered requests are durable.
@@ -32,7 +32,7 @@ async def command(call: Call, *, stdio: bool) -> None:
     gc.enable()  # it may run for days (see __main__)
     if not stdio:
         raise InvalidInput(
-            "there is nothing to serve on", hint="asnap serve --stdio speaks on standard input and output"
+            "there is nothing to serve on", hint="run asnap serve --stdio: it uses standard input and output"
         )
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""``asnap show``: one session, its summary, its timeline, its transcript."""
+"""``asnap show``: print one session: summary, timeline, transcript."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["command"]
 
 
 class _ShownText(Shown):
-    """A session as a person sees it."""
+    """A session, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -92,7 +92,7 @@ def _cells(row: SnapshotRow, now: datetime) -> tuple[str, ...]:
 )
 @click.argument("ref", metavar="REF")
 @click.option("--history", "past", is_flag=True, help="The timeline of snapshots in place of the conversation.")
-@click.option("--tools", is_flag=True, help="What tools were given and what they gave back.")
+@click.option("--tools", is_flag=True, help="Show the input and output of tools.")
 @click.option("--message", type=click.IntRange(min=1), metavar="N", help="Only message N.")
 @click.option(
     "--from", "first", type=click.IntRange(min=1), metavar="N", help="The conversation from message N on."
@@ -134,7 +134,7 @@ async def command(
 def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:
     import json
 
-    # Escaped to ASCII on a terminal: the snapshot holds what strangers wrote, byte for byte.
+    # Escaped to ASCII on a terminal: the snapshot holds untrusted text, byte for byte.
     document = {"version": snapshot.version, **snapshot.raw()}  # without it, the document cannot be imported
     text = json.dumps(document, ensure_ascii=call.out.is_terminal, indent=2 if call.out.is_terminal else None)
     call.out.raw(text.encode("utf-8", "surrogatepass") + b"\n")

@@ -1,4 +1,4 @@
-"""``asnap snapshot``: have live sessions saved now, and say plainly which were not."""
+"""``asnap snapshot``: save live sessions now, and report which were not saved."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TITLES = ("session", "title", "status", "snapshot", "owner", "problem")
 
 
 class SavedSession(Part):
-    """What became of one session."""
+    """The result for one session."""
 
     session_id: str
     title: str | None
@@ -39,7 +39,7 @@ class SavedSession(Part):
 
 
 class SavedSessions(Document):
-    """What became of each session that was to be saved."""
+    """The result for each session that was to be saved."""
 
     kind: ClassVar[str] = "snapshot"
     rows: ClassVar[str] = "sessions"
@@ -59,7 +59,7 @@ class SavedSessions(Document):
 
     @property
     def summary(self) -> str:
-        """In a sentence."""
+        """The result in a sentence."""
         if not self.sessions:
             return "no session is live: there is nothing to save"
         return f"{self.saved} of {len(self.sessions)} sessions saved as {plain(self.tag)}, {clock_time(self.as_of)}"
@@ -89,7 +89,7 @@ class SavedSessions(Document):
 
 
 class MarkdownSavedSessions(SavedSessions):
-    """The same, as a table for a change ticket."""
+    """The same as a Markdown table, for a change ticket."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -151,7 +151,7 @@ async def command(
 
 
 async def _archived(call: Call, store: SnapshotStore, url: str, only: list[str] | None) -> tuple[str, ...]:
-    """Copy sessions to the archive; names those that are not there."""
+    """Copy sessions to the archive; return those that could not be copied."""
     from contextlib import aclosing
 
     from snapshot_plugin.cli.commands.archive import archive_now, bucket_of
@@ -164,7 +164,7 @@ async def _archived(call: Call, store: SnapshotStore, url: str, only: list[str] 
 async def _saved(
     store: SnapshotStore, refs: tuple[str, ...], *, tag: str, within: float
 ) -> tuple[list[Outcome], Mapping[str, SnapshotMeta]]:
-    """What became of the sessions named, or of all; and those that were listed before."""
+    """Save the named sessions, or all; return the results and the earlier listing."""
     import anyio.to_thread
 
     from snapshot_plugin.live.outcome import Outcome
@@ -188,7 +188,7 @@ def _session(outcome: Outcome, meta: SnapshotMeta | None) -> SavedSession:
     )
     return SavedSession(
         session_id=outcome.session_id,
-        title=meta.title if meta else None,
+        title=(meta.title or meta.opening) if meta else None,
         status=outcome.status,
         snapshot=outcome.seq,
         problem=outcome.problem or idle,

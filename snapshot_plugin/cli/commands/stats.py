@@ -26,7 +26,7 @@ _BUSIEST = 3
 
 
 class _StatisticsText(Statistics):
-    """Where tokens and time went, as a person sees it."""
+    """The statistics, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -148,7 +148,7 @@ def _drawn(answer: Statistics) -> str:
     groups = answer.groups[-_DRAWN:] if answer.by in ("day", "week") else answer.groups[:_DRAWN]
     keys, tokens = [group.key for group in groups], [group.tokens for group in groups]
     costs = [group.cost for group in groups]
-    if answer.by == "day":  # the axis of time: days without anything are days, too
+    if answer.by == "day":  # a time axis also shows days without activity
         days = answer.daily[-_DRAWN:]
         keys, tokens, costs = [day.day for day in days], [day.tokens for day in days], [day.cost for day in days]
     charts = [Chart(f"tokens by {answer.by}", keys, tokens, [count(number) for number in tokens])]

@@ -71,7 +71,7 @@ async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no
 
 async def _path(store: SnapshotStore, ref: str | None) -> str:
     if ref is None:
-        await store.list()  # a store that is not there, or whose key is wrong, is told before anything is served
+        await store.list()  # report a missing store or a wrong key before serving
         return "/"
     from snapshot_plugin.operations.references import find
 
@@ -82,7 +82,7 @@ async def _path(store: SnapshotStore, ref: str | None) -> str:
 
 @contextmanager
 def _start_page(call: Call, address: str) -> Iterator[None]:
-    """Open the browser on a private file that leads to *address*: a command line could be read by other users."""
+    """Open the browser on a private file that redirects to *address*: other users can read command lines."""
     with TemporaryDirectory(prefix="asnap-ui-") as directory:  # 0700
         page = Path(directory) / "open.html"
         target = html.escape(address, quote=True)

@@ -1,4 +1,4 @@
-"""``asnap undo``: take back what a command did."""
+"""``asnap undo``: undo what a command did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 class _UndoneText(Undone):
-    """What was taken back, or could be, as a person sees it."""
+    """What was undone, or could be, printed for a person."""
 
     def show(self, out: Output) -> None:
         """See `Document`."""

@@ -64,7 +64,7 @@ class ForkOrigin(Part):
 
 
 class Why(Document):
-    """One snapshot: how it came to be, and whether it stays."""
+    """One snapshot: its trigger and base, and whether it is kept."""
 
     kind: ClassVar[str] = "why"
     session_id: str
@@ -173,7 +173,7 @@ async def command(call: Call, *, ref: str) -> Why:
 
 
 def _found(target: Target, history: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, SnapshotMeta | None]:
-    """The snapshot that is meant, and the one before it."""
+    """Return the requested snapshot and the one before it."""
     wanted = target.seq or history[0].seq
     for number, meta in enumerate(history):
         if meta.seq == wanted:
@@ -196,7 +196,7 @@ def _origin(meta: SnapshotMeta) -> ForkOrigin | None:
 
 
 def _reasons(history: Sequence[SnapshotMeta], seq: int, policy: RetentionPolicy, now: datetime) -> tuple[str, ...]:
-    """Why ``asnap forget --policy`` keeps the snapshot; none if it drops it."""
+    """Return why ``asnap forget --policy`` keeps the snapshot; empty if it drops it."""
     from snapshot_plugin.model.policy import plan
 
     decision = next(each for each in plan(history, policy, now) if each.seq == seq)

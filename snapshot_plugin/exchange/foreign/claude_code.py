@@ -1,8 +1,8 @@
 """Claude Code's session files: JSON lines, each an event, the messages among them linked to the one before.
 
-Messages are in the shape of Anthropic's API. An answer that streamed in takes several lines with one message id; a
-tool's result is a line of the user's. A file may hold branches that were left, and conversations of sub-agents:
-these are not part of the conversation and are kept under ``metadata.claude_code``.
+Messages have the shape of Anthropic's API. A streamed answer takes several lines with the same message id; a tool's
+result is a line with the role ``user``. A file may also hold abandoned branches and conversations of sub-agents;
+they are kept under ``metadata.claude_code``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from snapshot_plugin.exchange.foreign.lines import Line, as_dict, as_list, as_te
 __all__ = ["is_claude_code", "read_claude_code"]
 
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
-"""Lines that name the session, the most telling first, and where the name is."""
+"""Types of lines that name the session, best first, and the field with the name."""
 _ENVELOPE = frozenset({"type", "message", "timestamp", "uuid", "sessionId", "cwd", "version", "toolUseResult"})
 
 
 def is_claude_code(lines: Sequence[Line]) -> bool:
-    """Whether these lines are a session of Claude Code."""
+    """Whether these lines are a Claude Code session."""
     return any(
         as_text(line.get("type")) in ("user", "assistant") and "sessionId" in line and "uuid" in line
         for line in lines
@@ -65,7 +65,7 @@ def _is_said(line: Line) -> bool:
 
 
 def _spoken(lines: Sequence[Line], said: Sequence[Line]) -> list[Line]:
-    """The lines of the most recently continued conversation, in order."""
+    """The lines of the branch that was continued last, in order."""
     main = [line for line in said if not line.get("isSidechain")]
     if not main:
         return []
@@ -92,7 +92,7 @@ def _kind(block: Any) -> str | None:
 
 
 def _answer(line: Line) -> str | None:
-    """Which answer of the model a line belongs to."""
+    """The id of the model's answer that a line belongs to."""
     return as_text(line["message"].get("id")) if line["type"] == "assistant" else None
 
 
@@ -129,7 +129,7 @@ def _message(line: Line, blocks: list[Line]) -> Line:
 
 
 def _block(block: Any, line: Line, calls: dict[str | None, Line]) -> Line | None:
-    """Our block for theirs; None for the result of a call, which belongs to the call."""
+    """Convert a block; None for a tool result, which is merged into its call."""
     raw = as_dict(block) or {"type": "text", "text": str(block)}
     kind = as_text(raw.get("type"))
     if kind == "thinking":
@@ -165,7 +165,7 @@ def _model(spoken: Sequence[Line]) -> str | None:
 
 
 def _metrics(spoken: Sequence[Line]) -> Line:
-    """Sums of what each answer cost; its lines all repeat the same numbers, of which the last is final."""
+    """Sum the usage of each answer. Its lines repeat the same numbers; the last one is final."""
     usages = {_answer(line): as_dict(line["message"].get("usage")) for line in spoken}
     usages.pop(None, None)
     numbers = {name: sum(_number(usage.get(name)) for usage in usages.values()) for name in _COUNTED}

@@ -20,12 +20,12 @@ _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_cont
 _ITEMS = frozenset({"message", "reasoning", "function_call", "function_call_output", "custom_tool_call"})
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
-"""Items that call a tool, and where its input is."""
+"""Types of items that call a tool, and the field with the input."""
 _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_shell_call_output"})
 
 
 def is_codex(lines: Sequence[Line]) -> bool:
-    """Whether these lines are a rollout of Codex."""
+    """Whether these lines are a Codex rollout."""
     if any(as_text(line.get("type")) in _ENVELOPES and isinstance(line.get("payload"), dict) for line in lines):
         return True
     return (
@@ -38,10 +38,10 @@ def _is_item(line: Line) -> bool:
 
 
 def read_codex(lines: Sequence[Line]) -> Line:
-    """The session as a document of the current version, before it is checked.
+    """The session as a document of the current version, not yet validated.
 
     Raises:
-        InvalidSnapshot: it does not say which session it is, or when it was.
+        InvalidSnapshot: the file has no session id or no time.
     """
     reading = _RolloutReading()
     for number, line in enumerate(lines):
@@ -50,7 +50,7 @@ def read_codex(lines: Sequence[Line]) -> Line:
 
 
 def _enveloped(line: Line, *, is_first: bool) -> Line:
-    """A line of an older file as one of today's."""
+    """Convert a line of an older file to the current form."""
     if isinstance(line.get("payload"), dict):
         return line
     if is_first and "type" not in line:
@@ -63,7 +63,7 @@ def _enveloped(line: Line, *, is_first: bool) -> Line:
 
 
 class _RolloutReading:
-    """The session as far as it was read."""
+    """The session read so far."""
 
     def __init__(self) -> None:
         self.about: Line = {}
@@ -123,7 +123,7 @@ class _RolloutReading:
         return call
 
     def _speak(self, role: str, blocks: list[Line], when: Any) -> None:
-        """Everything the agent says and does until another speaker counts as one message."""
+        """Add to the current message. All output of the agent up to the next user message is one message."""
         if role == "assistant" and self.messages and self.messages[-1]["role"] == role:
             self.messages[-1]["content"] += blocks
         else:
@@ -133,7 +133,7 @@ class _RolloutReading:
         session_id = self.about.get("id")
         if not isinstance(session_id, str):
             raise InvalidSnapshot(
-                "this Codex file does not say which session it is", hint="is its first line there?"
+                "this Codex file does not say which session it is", hint="check that its first line is complete"
             )
         times = sorted([*self.times, *[t for t in [self.about.get("timestamp")] if isinstance(t, str)]])
         if not times:

@@ -1,6 +1,6 @@
 """Session files of openagent-terminal, oneringai and OrbitMesh, read as documents.
 
-Files are recognised by their shape. Their ``version`` is their own and unrelated to ours.
+Files are recognised by their shape. Their ``version`` field is unrelated to ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMPANIONS = {
     "sessions": "this is an index of sessions; give the file of one session",
     "entries": 'this is the memory of a session; put it into the session document as "memory"',
 }
-"""Files that lie beside foreign session files, by the list they hold."""
+"""Files beside foreign session files, recognised by the list they hold."""
 
 
 def load_dump(raw: Any) -> SessionSnapshot:
@@ -43,7 +43,7 @@ def load_dump(raw: Any) -> SessionSnapshot:
 
 
 def as_document(raw: Any) -> Any:
-    """A dump as a version 1 document; anything else is returned as it is. Raises as `load_dump`."""
+    """Convert a dump to a version 1 document; return anything else unchanged. Raises what `load_dump` does."""
     shape = shape_of(raw) if isinstance(raw, dict) else None
     if shape is None:
         _refuse_companion(raw)
@@ -68,7 +68,7 @@ def _id_of(raw: Raw, shape: Shape) -> str:
 
 
 def shape_of(raw: Raw) -> Shape | None:
-    """The foreign format *raw* is written in, or None."""
+    """The foreign format of *raw*; None if it is not one."""
     if "session_id" in raw:
         return None
     if _is_openagent(raw):

@@ -13,22 +13,22 @@ Line = dict[str, Any]
 
 
 def parse_json(text: str, *, where: str = "the file") -> Any:
-    """The JSON value *text* is; `InvalidSnapshot` if it is none, or is nested beyond all measure."""
+    """Parse *text* as JSON; `InvalidSnapshot` if it is not JSON, or nested too deeply."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except ValueError as error:
         reason = f"{error.msg} in column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InvalidSnapshot(f"{where} is not JSON: {reason}", hint="is it whole?") from error
+        raise InvalidSnapshot(f"{where} is not JSON: {reason}", hint="check that the file is complete") from error
     except RecursionError:
         raise InvalidSnapshot(f"{where} is nested too deeply") from None
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def parse_lines(text: str) -> list[Line]:
-    """The objects of a file with one on each line. A last line that is cut off was never finished by its writer.
+    """Parse a file with one JSON object per line. An incomplete last line is ignored.
 
     Raises:
         InvalidSnapshot: another line is not a JSON object.

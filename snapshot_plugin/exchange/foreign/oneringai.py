@@ -1,7 +1,7 @@
 """The ``session.json`` of oneringai: ``{"agentId", "context": {"core": {"history", "toolCalls", …}, …}, …}``.
 
-Its ``memory.json`` and the files under ``plugins/`` are read where that format's full state has them: as
-``memory`` and ``plugins`` of the same document. An agent has one session there, so the agent's id is the session's.
+Its ``memory.json`` and the files under ``plugins/`` become ``memory`` and ``plugins`` of the same document, as in
+that format's full state. An agent has one session, so the agent's id is the session id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENTRY_TIMES = ("createdAt", "lastAccessedAt")
 
 
 def oneringai_to_v1(document: Raw) -> Raw:
-    """Read an oneringai session; what version 1 has no place for goes to ``metadata.oneringai``."""
+    """Convert an oneringai session to version 1. Other fields are kept under ``metadata.oneringai``."""
     context = take_object(document, "context")
     core = take_object(context, "core")
     rest: Raw = {}
@@ -68,7 +68,7 @@ def _plugins(*holders: Raw) -> Raw:
 
 
 def _memory(document: Raw, context: Raw, rest: Raw) -> Raw:
-    """Entries by their key, so that each is stored by itself; version and statistics stay in *rest*."""
+    """Return memory entries by key, so that each is stored separately; version and statistics stay in *rest*."""
     memory: Raw = {}
     for holder in (document, context):
         state = take_object(holder, "memory")

@@ -9,7 +9,7 @@ __all__ = ["openagent_to_v1"]
 
 
 def openagent_to_v1(document: Raw) -> Raw:
-    """Read an openagent-terminal session; what version 1 has no place for goes to ``metadata.openagent``."""
+    """Convert an openagent-terminal session to version 1. Other fields are kept under ``metadata.openagent``."""
     about = take_object(document, "metadata")
     session: Raw = {
         "session_id": about.pop("session_id"),

@@ -27,7 +27,7 @@ def is_opencode(document: Any) -> bool:
 
 
 def read_opencode(document: Line) -> Line:
-    """The session as a document of the current version, before it is checked."""
+    """The session as a document of the current version, not yet validated."""
     about = document["info"]
     time = as_dict(about.get("time"))
     messages = [_message(entry) for entry in document["messages"]]

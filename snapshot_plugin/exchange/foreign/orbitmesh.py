@@ -32,12 +32,12 @@ _METRICS = {
 
 
 def is_orbitmesh(raw: Raw) -> bool:
-    """Whether *raw* is such a file."""
+    """Whether *raw* is an OrbitMesh session."""
     return isinstance(raw.get("SessionID"), str) and isinstance(raw.get("Messages") or [], list)
 
 
 def orbitmesh_to_v1(document: Raw) -> Raw:
-    """Read an OrbitMesh session; what version 1 has no place for goes to ``metadata.orbitmesh``."""
+    """Convert an OrbitMesh session to version 1. Other fields are kept under ``metadata.orbitmesh``."""
     config, metrics = take_object(document, "Config"), take_object(document, "Metrics")
     messages = [_lowered(each) for each in take_list(document, "Messages")]
     session: Raw = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools.base import Tool
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.ports import utc_now
@@ -71,7 +72,10 @@ Save a baseline with session_store(action="save", namespace="baselines", key="lo
 
 _More = Annotated[dict[str, Any] | None, Field(description="Anything else you know about it.")]
 _Page = Annotated[int | None, Field(ge=0, description="For load of a long list: where to start, how many.")]
-_Action = Literal["save", "load", "list", "delete", "stats"]
+_ACTIONS = {"get": "load", "read": "load", "recall": "load", "set": "save", "put": "save", "remove": "delete"}
+_Action = Annotated[
+    Literal["save", "load", "list", "delete", "stats"], BeforeValidator(lambda said: _ACTIONS.get(said, said))
+]
 
 
 async def session_store(
@@ -97,7 +101,7 @@ async def session_store(
     elif action == "delete" and namespace == "*":
         answer = await _cleared(memory, confirm=confirm)
     else:
-        name = _name(action, namespace, key)
+        name = await _name(memory, action, namespace, key, data)
         answer = {"namespace": name[0], "key": name[1]}
         if action == "load":
             answer |= _page(await memory.load(*name), start, limit)
@@ -126,11 +130,11 @@ async def record_error(
         str | None, Field(description="The error's name; made from the rest if left out.")
     ] = None,
     count: Annotated[int | None, Field(ge=1, description="How often it occurred; 1 if left out.")] = None,
-    resolved: Annotated[bool | str, Field(description="true or a date once it is fixed.")] = False,
+    resolved: Annotated[Any, Field(description="true or a date once it is fixed.")] = None,
     more: _More = None,
 ) -> Answer:
     memory = await project.memory()
-    data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved or None)
+    data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved)
     if str(resolved).lower() in CLOSED:
         known = understand(ERRORS, KINDS[ERRORS].document.key, data, utc_now()).entries
         if len(known) == 1:
@@ -159,11 +163,11 @@ async def set_noise(
         Any, Field(description="Text that noise contains; * stands for anything. Or a list.")
     ] = None,
     reason: str | None = None,
-    remove: Annotated[bool, Field(description="true to remove the rule.")] = False,
+    remove: Annotated[Any, Field(description="true to remove the rule.")] = None,
     auto: Annotated[bool, Field(description="true if it was detected, not chosen by a person.")] = False,
     more: _More = None,
 ) -> Answer:
-    data = _given(more, pattern=pattern, reason=reason, auto=auto or None, remove=remove or None)
+    data = _given(more, pattern=pattern, reason=reason, auto=auto or None, remove=remove)
     return await _recorded(project, NOISE, data)
 
 
@@ -178,6 +182,7 @@ async def compare_baseline(
     seen = observed if observed is not None else more or None
     if seen is None:
         raise InvalidInput("there is nothing to compare", hint="pass what you see now as observed")
+    name = name.removeprefix(f"{BASELINES}/")
     found = await memory.compare_baseline(name, seen)
     regressions = [str(each) for each in found if each.kind != "added"]
     added = [str(each) for each in found if each.kind == "added"]
@@ -186,7 +191,7 @@ async def compare_baseline(
 
 
 def _given(more: dict[str, Any] | None, **named: Any) -> dict[str, Any]:
-    """The arguments of a tool as one entry: every way to write an entry is a way to call the tool."""
+    """The arguments of a tool as one entry, so that a tool accepts every form of an entry."""
     return {name: value for name, value in {**named, **(more or {})}.items() if value is not None}
 
 
@@ -195,13 +200,21 @@ async def _recorded(project: Served, namespace: str, data: dict[str, Any]) -> An
     return _receipt(memory, await memory.save(*KINDS[namespace].document, data))
 
 
-def _name(action: str, namespace: str | None, key: str | None) -> tuple[str, str]:
+async def _name(
+    memory: ProjectMemory, action: str, namespace: str | None, key: str | None, data: Any
+) -> tuple[str, str]:
+    """The entry's name: ``decisions/db`` may be one argument, and a baseline may contain its own name."""
+    if namespace is None and key is not None and re.match(r"[a-z_]+/.", key):
+        namespace, _, key = key.partition("/")
     space = namespace_of(namespace)
-    if key is None and space in KINDS:
-        key = KINDS[space].document.key
+    if key is None and space == BASELINES and isinstance(data, dict) and isinstance(data.get("name"), str):
+        key = data["name"]
+    key = KINDS[space].document.key if key is None and space in KINDS else key
     if key is None:
+        keys = "" if action == "save" else f"; there are: {', '.join(await memory.list(space)) or 'none'}"
+        belongs = f"; or save {_belongs(space)}" if action == "save" and space in _BESIDE else ""
         raise InvalidInput(
-            f"{action} needs a key", hint=f'session_store(action="{action}", namespace="{space}", key=…)'
+            f"{action} needs a key", hint=f"pass key, the name of the entry in {space!r}{keys}{belongs}"
         )
     return space, key
 
@@ -214,7 +227,20 @@ def _receipt(memory: ProjectMemory, saved: Saved) -> Answer:
     )  # fmt: skip
 
 
+_BESIDE = dict.fromkeys(("api", "apis", "endpoints", "routes"), API_SCHEMA)
+_BESIDE |= dict.fromkeys(("timings", "timing", "latency", "latencies"), PERFORMANCE)
+_BESIDE |= dict.fromkeys(("noise_rules", "ignore", "filters"), NOISE)
+"""Names that agents use for a known namespace. Their data may be anything, so they stay separate namespaces."""
+
+
+def _belongs(namespace: str) -> str:
+    known = _BESIDE[namespace]
+    return f'{KINDS[known].listed_as} in the namespace "{known}", where they are understood and need no key'
+
+
 def _advice(namespace: str | None, data: Any) -> list[str]:
+    if namespace in _BESIDE:
+        return [f"save {_belongs(namespace)}"]
     if namespace is None:
         return [f'it is in the namespace "{DEFAULT}"; a namespace of its own is easier to find, as "decisions"']
     if namespace_of(namespace) == BASELINES and not isinstance(data, dict | list):
@@ -223,7 +249,7 @@ def _advice(namespace: str | None, data: Any) -> list[str]:
 
 
 def _page(data: Any, start: int | None, limit: int | None) -> Answer:
-    """All of an entry; with *start* or *limit*, a part of the list in it, newest last, and how long that is."""
+    """A whole entry; with *start* or *limit*, a part of the list in it, newest last, and the list's length."""
     field = (
         next((n for n, value in data.items() if isinstance(value, list)), None) if isinstance(data, dict) else None
     )
@@ -262,7 +288,7 @@ async def _cleared(memory: ProjectMemory, *, confirm: bool) -> Answer:
 
 
 _DATA = {"value": "data", "content": "data", "body": "data", "json": "data", "name": "key", "id": "key"}
-_SEEN = dict.fromkeys(("key", "baseline"), "name") | dict.fromkeys(
+_SEEN = dict.fromkeys(("key", "baseline", "baseline_name", "feature"), "name") | dict.fromkeys(
     ("data", "observation", "current", "actual"), "observed"
 )
 MEMORY_TOOLS: list[Tool] = [

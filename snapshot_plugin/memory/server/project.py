@@ -1,4 +1,4 @@
-"""Which project a server serves, and its memory, which is opened when a tool first needs it."""
+"""The project that a server serves, and its memory, which is opened when a tool first needs it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["Served", "ServedProject"]
 
 
 class ServedProject:
-    """The project of one server: named by the user, or else by the client's roots, or else found from here.
+    """The project of one server: named by the user, else by the client's roots, else by the current directory.
 
-    `run` owns the memory and must run beside the server; `memory` gives it to the tools.
+    `run` owns the memory and must run concurrently with the server; tools call `memory` to get it.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class ServedProject:
 
     @classmethod
     def of(cls, memory: ProjectMemory) -> ServedProject:
-        """The project of a memory that is open already."""
+        """The project of a memory that is already open."""
         served = cls(memory.project)
         served._memory = memory
         served._ready.set()
         return served
 
     def announce(self) -> None:
-        """Say which project is served and what its memory holds, without counting a session."""
+        """Report which project is served and what its memory holds, without counting a session."""
         try:
             place = self.place or find_project()
         except InvalidInput as error:
@@ -59,7 +59,7 @@ class ServedProject:
         self._say(f"project {place.directory} ({place.why}). {ProjectMemory(place).peek().start_line}")
 
     def choose(self, roots: Sequence[Path] = ()) -> ProjectPlace:
-        """Decide for a project, once; `InvalidInput` if there is none."""
+        """Choose the project, once. Raises `InvalidInput` if there is none."""
         self.asks_roots = False
         if self.place is None:
             self.place = find_project(roots=roots)
@@ -69,7 +69,7 @@ class ServedProject:
         return self.place
 
     async def run(self) -> None:
-        """Open the memory as soon as a project was chosen, and close it when the server ends."""
+        """Open the memory once a project is chosen, and close it when the server ends."""
         await self._chosen.wait()
         assert self.place is not None  # noqa: S101 — set by `choose`
         async with ProjectMemory(self.place, lazy=True) as memory:
@@ -78,7 +78,7 @@ class ServedProject:
             await self._over.wait()
 
     async def memory(self) -> ProjectMemory:
-        """The open memory; `InvalidInput` if there is no project."""
+        """The open memory. Raises `InvalidInput` if there is no project."""
         if self._memory is None:
             self.choose()
             await self._ready.wait()
@@ -103,7 +103,7 @@ async def _served(
     project = _project(ctx)
     if project.asks_roots and roots is not None:
         urls = [urlsplit(str(root.uri)) for root in roots.roots]
-        with contextlib.suppress(InvalidInput):  # the tool says so
+        with contextlib.suppress(InvalidInput):  # the tool reports it
             project.choose([Path(unquote(url.path)) for url in urls if url.scheme == "file"])
     return project
 
@@ -114,4 +114,4 @@ def _project(ctx: Context[Any, Any]) -> ServedProject:
 
 
 Served = Annotated[ServedProject, Resolve(_served)]
-"""A parameter of tools: the server's project, for which the client was asked for its roots where that is needed."""
+"""A parameter of tools: the server's project. The client is asked for its roots first, if needed."""

@@ -1,4 +1,4 @@
-"""The MCP server, and serving until the client leaves, a signal comes, or the caller cancels."""
+"""The MCP server. It serves until the client disconnects, a signal arrives, or the caller cancels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.signals import LastGasp
+from snapshot_plugin.manager.signals import SaveOnSignal
 from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.session_tools import (
@@ -43,7 +43,7 @@ into earlier conversations."""
 
 
 class MemoryServer(MCPServer[Any]):
-    """Tools and resources over a project and a store. Both stay the caller's to run and to close."""
+    """Tools and resources over a project and a store. The caller runs and closes both."""
 
     def __init__(
         self, project: ServedProject, store: SnapshotStore, *, all_projects: bool = False, cache: Path | None = None
@@ -55,11 +55,7 @@ class MemoryServer(MCPServer[Any]):
         self.project = project
         self._store, self._all_projects, self._cache = store, all_projects, cache
         resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
-            "context": (
-                "memory/context",
-                "What earlier sessions left",
-                lambda: load_session_context(project=project),
-            ),
+            "context": ("memory/context", "What earlier sessions left", self._context),
             "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
             "keys": ("memory/{namespace}", "Keys of a namespace", self._keys),
             "listed": ("sessions", "Stored sessions", self._listed),
@@ -70,7 +66,7 @@ class MemoryServer(MCPServer[Any]):
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
 
     def sessions(self) -> StoredSessions:
-        """The stored sessions that an agent of the project may see; `InvalidInput` if there is no project."""
+        """The sessions that an agent of the project may see. Raises `InvalidInput` if there is no project."""
         here = self.project.choose().directory
         return StoredSessions(self._store, here, all_projects=self._all_projects, cache=self._cache)
 
@@ -95,7 +91,7 @@ class MemoryServer(MCPServer[Any]):
 
 async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:
     """Serve one client on standard input and output."""
-    # A read of the terminal cannot be cancelled, so Ctrl-C ends the process as SIGTERM does: after writing.
+    # A terminal read cannot be cancelled, so Ctrl-C is sent on as SIGTERM, which writes before it exits.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     await _serve(
         MemoryServer(project, store, all_projects=all_projects), store, lambda server: server.run_stdio_async()
@@ -111,7 +107,7 @@ async def serve_http(
     ready: Callable[[str], None],
     all_projects: bool = False,
 ) -> None:
-    """Serve any number of clients on this machine that know *token*; *ready* is told the address.
+    """Serve any number of clients on this machine that know *token*; *ready* is called with the address.
 
     Raises:
         InvalidInput: the token is too short, or the port is taken.
@@ -119,7 +115,7 @@ async def serve_http(
     import uvicorn  # noqa: PLC0415 — only needed for HTTP
 
     _refuse_short(token)
-    with _listening(port) as socket:  # from now on clients can connect, even before they are served
+    with _listening(port) as socket:  # clients can connect from now on, before the server runs
 
         async def run(server: MCPServer[Any]) -> None:
             config = uvicorn.Config(http_app(server, token=token), log_level="warning")
@@ -141,12 +137,12 @@ def _listening(port: int) -> Socket:
 async def _serve(
     server: MemoryServer, store: SnapshotStore, run: Callable[[MCPServer[Any]], Awaitable[None]]
 ) -> None:
-    # The store is not opened before a tool needs it: the memory works without one, and without its key.
+    # Open the store only when a tool needs it: the memory works without a store, and without its key.
     project = server.project
     project.announce()
     async with aclosing(store), anyio.create_task_group() as tasks:
-        if LastGasp.is_possible():
-            tasks.start_soon(LastGasp(project.aclose).run)
+        if SaveOnSignal.is_possible():
+            tasks.start_soon(SaveOnSignal(project.aclose).run)
         tasks.start_soon(project.run)
         try:
             await run(server)
@@ -159,7 +155,7 @@ async def _serve(
 def http_app(server: MCPServer[Any], *, token: str) -> ASGIApp:
     """The server as an ASGI application that answers only requests with ``Authorization: Bearer <token>``.
 
-    Requests under a foreign host name or from a foreign origin are refused by the SDK, so no web page gets in.
+    The SDK refuses requests with another host name or origin, so no web page can reach the server.
     """
     _refuse_short(token)
     return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)

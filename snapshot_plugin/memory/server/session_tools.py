@@ -1,4 +1,4 @@
-"""The tools over stored sessions: those of the project unless more is allowed, and without secrets."""
+"""The tools over stored sessions: only the project's, unless all are allowed, and without secrets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns
 
 
 class StoredSessions:
-    """The snapshot store, seen from a project. With *all_projects*, sessions of other projects are seen too."""
+    """The sessions of a project in the snapshot store. With *all_projects*, those of other projects too."""
 
     def __init__(
         self, store: SnapshotStore, project: Path, *, all_projects: bool = False, cache: Path | None = None
@@ -59,7 +59,7 @@ class StoredSessions:
         self._all = all_projects
 
     async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
-        """The sessions that may be seen, last changed first; notices; and how many others there are."""
+        """The visible sessions, last changed first; notices; and the number of hidden sessions."""
         try:
             metas = await self.store.list()
         except StoreNotFound as error:
@@ -68,7 +68,7 @@ class StoredSessions:
         return seen, [], len(metas) - len(seen)
 
     async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
-        """A session; one of another project is not found."""
+        """Read a session. Raises `SnapshotNotFound` if it is of another project."""
         found = await self.store.read(session_id, at=at)
         if not self._is_visible(found.snapshot.config.cwd or found.meta.cwd):
             raise SnapshotNotFound(
@@ -83,7 +83,7 @@ class StoredSessions:
         return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
 
     async def line(self, meta: SnapshotMeta) -> Answer:
-        """A session in short."""
+        """A summary of a session."""
         return answer_of(
             **{field: getattr(meta, field) for field in _LINE}, saved_at=rfc3339(meta.saved_at),
             updated_at=rfc3339(meta.updated_at) if meta.updated_at else None, title=_clean(meta.title),
@@ -92,7 +92,7 @@ class StoredSessions:
         )  # fmt: skip
 
     def _is_visible(self, cwd: str | None) -> bool:
-        """Whether a session that worked in *cwd* may be seen; links in it are followed to where it really was."""
+        """Whether a session that worked in *cwd* is visible. Links in *cwd* are resolved."""
         return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
 
 
@@ -111,7 +111,7 @@ async def _sessions(ctx: Context[Any, Any], project: Served) -> Callable[[], Sto
 
 
 Sessions = Annotated[Callable[[], StoredSessions], Resolve(_sessions)]
-"""A parameter of tools: gives the sessions that may be seen; `InvalidInput` if there is no project."""
+"""A parameter of tools: returns the visible sessions. Raises `InvalidInput` if there is no project."""
 _Limit = Annotated[int, Field(ge=1, le=200)]
 _At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the newest if left out.")]
 _Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
@@ -132,7 +132,7 @@ async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
 
 async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 10) -> Answer:
     """Answer with messages that contain *query*, found by the search index, newest session first."""
-    from snapshot_plugin.search.find import Question  # noqa: PLC0415 — SQLite is needed for this tool only
+    from snapshot_plugin.search.find import SearchQuery  # noqa: PLC0415 — SQLite is needed for this tool only
     from snapshot_plugin.search.index import opened_index  # noqa: PLC0415 — as above
     from snapshot_plugin.search.query import expression  # noqa: PLC0415 — as above
 
@@ -143,7 +143,7 @@ async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 
     if not metas:
         return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": notices}
     by_id = {meta.session_id: meta for meta in metas}
-    question = Question(expression=expression(query), sessions=list(by_id), limit=limit, each=_EACH)
+    question = SearchQuery(expression=expression(query), sessions=list(by_id), limit=limit, each=_EACH)
     name = getattr(seen.store, "store_id", "") or type(seen.store).__name__
     async with opened_index(seen.store, seen.cache, name=name) as index:
         found, unreadable = await index.ask(question, await index.listed(), only=frozenset(by_id))
@@ -254,7 +254,7 @@ def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: in
 
 
 def _viewed(index: int, message: Message) -> Answer:
-    """One message as text. Secrets are taken out before it is cut where it is very long."""
+    """One message as text. Secrets are removed before a very long message is truncated."""
     text: str = redact("\n".join(filter(None, map(_block, message.content))))[0]
     said_at = rfc3339(message.timestamp) if message.timestamp else None
     return answer_of(
@@ -275,10 +275,17 @@ def _block(block: Block) -> str:
 _SEARCH = "Find what was said or done in stored sessions of this project; show_session opens a hit."
 _TAKE = "Save a running session now, under a tag. Only its own process can; it is asked."
 _PLAN = "What bringing a session back would do, and the command for it. Nothing is done."
+_ID = {"session": "session_id", "id": "session_id"}
 SESSION_TOOLS: list[Tool] = [
     tool(list_snapshots, "Stored sessions", "Agent sessions of this project that are stored.", READS),
-    tool(search_sessions, "Search sessions", _SEARCH, READS),
-    tool(show_session, "Show a session", "Read a stored session of this project. Secrets are taken out.", READS),
-    tool(take_snapshot, "Save a live session now", _TAKE, ADDS),
-    tool(resume_plan, "Plan a resume", _PLAN, READS),
+    tool(search_sessions, "Search sessions", _SEARCH, READS, aliases={"text": "query", "q": "query"}),
+    tool(
+        show_session,
+        "Show a session",
+        "Read a stored session of this project. Secrets are taken out.",
+        READS,
+        aliases=_ID,
+    ),
+    tool(take_snapshot, "Save a live session now", _TAKE, ADDS, aliases=_ID),
+    tool(resume_plan, "Plan a resume", _PLAN, READS, aliases=_ID),
 ]

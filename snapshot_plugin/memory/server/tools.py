@@ -1,4 +1,4 @@
-"""Making tools and resources from functions: answers are compact JSON, our errors are results a model can read."""
+"""Make tools and resources from functions. Answers are compact JSON; our errors are results a model can read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, ParamSpec
 
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 
 __all__ = ["ADDS", "DELETES", "ERROR", "READS", "Answer", "answer_of", "serving", "tool"]
 
 ERROR: Final = "asnap/error"
-"""Where in ``_meta`` a failed call says what went wrong."""
+"""The key in ``_meta`` under which a failed call reports its error."""
 _HINTS: Final = {
     "snapshot_not_found": "list_snapshots shows the sessions of this project",
     "store_not_found": "no session has been recorded yet",
@@ -27,7 +27,7 @@ _HINTS: Final = {
     "tampered": "tell the user to run asnap check; an older snapshot may still load (at=…)",
     "locked": "try again in a moment",
 }
-"""What a model can do, where the default hint is for programs."""
+"""Hints for models, by error code, where the default hint is for programs."""
 READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
@@ -37,7 +37,7 @@ P = ParamSpec("P")
 
 
 def answer_of(**fields: Any) -> Answer:
-    """An answer; fields without a value are left out, lists stay."""
+    """An answer without empty fields; empty lists stay."""
     return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 
@@ -50,34 +50,49 @@ def tool(
     structured: bool = True,
     aliases: Mapping[str, str] | None = None,
 ) -> Tool:
-    """*function* as a tool.
+    """Make a tool from *function*.
 
-    If it has a parameter ``more``, that gets every argument without a parameter. *aliases* are other names of
-    parameters. An answer that is not *structured* is sent as text only.
+    A parameter ``more`` receives every argument that has no parameter. *aliases* are other names of parameters. An
+    answer that is not *structured* is sent as text only.
     """
-    made = Tool.from_function(
+    made = _Tool.from_function(
         _answering(function, structured=structured), title=title, description=description, annotations=annotations,
         structured_output=None if structured else False,
     )  # fmt: skip
-    if "more" in made.fn_metadata.arg_model.model_fields:
+    if aliases or "more" in made.fn_metadata.arg_model.model_fields:
         made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model, aliases or {})
     return made
 
 
+class _Tool(Tool):
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        """See `Tool`. Invalid arguments are reported in words that a model can read."""
+        try:
+            return await super().run(*args, **kwargs)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.__cause__.errors()]
+            return _refused(InvalidInput(f"{self.name} refused its arguments: {'; '.join(wrong)}"))
+
+
 def _answering(tool: Callable[P, Awaitable[Answer]], *, structured: bool) -> Callable[P, Awaitable[Answer]]:
-    """Errors have no structured content: some clients check that against the output schema, error or not."""
+    """Errors have no structured content, because some clients validate even errors against the output schema."""
 
     @functools.wraps(tool)
     async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         try:
             answer = await tool(*args, **kwargs)
         except SnapshotError as error:
-            hint = _hint(error)
-            about = {"code": error.code, "message": error.message, "hint": hint, "retryable": error.retryable}
-            return _text(_told(error), is_error=True, _meta={ERROR: about})
+            return _refused(error)
         return _text(json.dumps(answer, ensure_ascii=False), structured_content=answer if structured else None)
 
     return call
+
+
+def _refused(error: SnapshotError) -> CallToolResult:
+    about = {"code": error.code, "message": error.message, "hint": _hint(error), "retryable": error.retryable}
+    return _text(_told(error), is_error=True, _meta={ERROR: about})
 
 
 def _text(text: str, **more: Any) -> CallToolResult:
@@ -99,13 +114,15 @@ def _collecting(arguments: Any, aliases: Mapping[str, str]) -> Any:
 
         def model_dump_one_level(self) -> dict[str, Any]:
             known: dict[str, Any] = super().model_dump_one_level()
-            return {**known, "more": {**(known["more"] or {}), **(self.model_extra or {})}}
+            if "more" in known:
+                known["more"] = {**(known["more"] or {}), **(self.model_extra or {})}
+            return known
 
     return Collecting
 
 
 def serving(resource: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[str]]:
-    """A resource as JSON, whose errors are protocol errors; what does not exist has a code of its own."""
+    """Return a resource as JSON. Errors become protocol errors; a missing resource has its own code."""
 
     @functools.wraps(resource)
     async def call(*args: P.args, **kwargs: P.kwargs) -> str:

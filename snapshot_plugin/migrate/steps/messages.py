@@ -1,4 +1,4 @@
-"""Messages as version 1 wants them: content in blocks, times in UTC, and nothing where there was null."""
+"""Messages in the form of version 1: content in blocks, times in UTC, null fields removed."""
 
 from __future__ import annotations
 

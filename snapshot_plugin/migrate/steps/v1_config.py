@@ -1,4 +1,4 @@
-"""The session's set-up, from version 1 to 2."""
+"""The session's settings, from version 1 to 2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CUSTOM_FIELDS: dict[str, type] = {
     "permissions": dict,
     "tools": dict,
 }
-"""What version 1 kept in ``custom`` and version 2 has a field for."""
+"""Entries of ``custom`` in version 1 that are fields in version 2."""
 
 _SECRET_BEARING = ("env", "headers", "args")
 
@@ -23,7 +23,7 @@ _SECRET_BEARING = ("env", "headers", "args")
 def config_to_v2(config: Raw) -> Raw:
     """``working_dir`` becomes ``cwd``, ``custom`` becomes fields and ``options``; unknown fields stay.
 
-    Values of environment variables, and what starts MCP servers with secrets, are not carried over.
+    Values of environment variables, and the credentials of MCP servers, are dropped.
     """
     if config.get("working_dir"):
         keep(config, "cwd", config["working_dir"])

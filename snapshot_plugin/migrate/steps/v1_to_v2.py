@@ -1,4 +1,4 @@
-"""Version 1 to 2: one list of blocks per message, and the model's names for the rest."""
+"""Version 1 to 2: one list of blocks per message; other fields get the names of the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _METRIC_NAMES = {"tokens_in": "input_tokens", "tokens_out": "output_tokens", "re
 
 
 def v1_to_v2(document: Raw) -> Raw:
-    """A version 1 document as version 2; fields neither of them knows stay where they are."""
+    """Migrate a document from version 1 to 2. Unknown fields stay where they are."""
     document.update(lifetime(document.get("created_at"), document.get("updated_at")))
     document["config"] = config_to_v2(take_object(document, "config"))
     document["metrics"] = _metrics(take_object(document, "metrics"))
@@ -38,7 +38,7 @@ def _metrics(metrics: Raw) -> Raw:
 
 
 def _name_the_agents_session(document: Raw) -> None:
-    """Version 1 wrote an empty text where there was no agent session and no task."""
+    """Rename the agent's session id. Version 1 wrote an empty string if there was no agent session or task."""
     agent_session = document.pop("acp_session_id", None)
     if agent_session:
         keep(document, "agent_session_id", agent_session)
@@ -47,7 +47,7 @@ def _name_the_agents_session(document: Raw) -> None:
 
 
 def _lift_sections(document: Raw) -> None:
-    """Version 1 had only ``metadata`` for these; one that is not of the right kind stays there."""
+    """Move sections that version 1 kept in ``metadata``. A section of the wrong type stays there."""
     metadata = document["metadata"]
     for name in ("title", "tags", "plugins", "memory"):
         if name in metadata and name not in document and _fits(name, metadata[name]):

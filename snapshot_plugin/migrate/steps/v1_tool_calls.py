@@ -10,14 +10,14 @@ __all__ = ["with_inline_calls"]
 
 
 def with_inline_calls(message: Raw, index: int) -> Raw:
-    """*message* with its ``tool_calls`` as ``tool_call`` blocks behind its other content, in their order."""
+    """*message* with its ``tool_calls`` as ``tool_call`` blocks after its other content, in order."""
     calls = take_list(message, "tool_calls")
     message["content"] += [_block(call, index, n) for n, call in enumerate(calls)]
     return message
 
 
 def _block(raw: Any, index: int, n: int) -> Raw:
-    """A call without an id gets one from its place, so that the same document always gives the same ids."""
+    """A call without an id gets one from its position, so that the same document always gets the same ids."""
     call = as_object(raw, f"messages[{index}].tool_calls[{n}]")
     failed = call.get("error") is not None
     block: Raw = {

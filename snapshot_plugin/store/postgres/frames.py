@@ -282,7 +282,7 @@ class RowLog(TrashRows):
             )
 
     def _must_show(self, session_id: str, end: _End, header: Header) -> None:
-        """A failed save of ours that is there all the same, and that others rewrote, has the new one's number."""
+        """Raise `Conflict` if others rewrote a failed save of ours that has the number of *header*."""
         if end.rewritten and end.last >= header.hi:
             raise overtaken(session_id, Tip(end.last, ""))
 
@@ -320,7 +320,7 @@ class RowLog(TrashRows):
         self._relabel(session_id)
 
     def _relabel(self, session_id: str) -> None:
-        """Keep the labels of the newest snapshot, whichever that is now."""
+        """Set the stored labels to those of the current newest snapshot."""
         newest = self.tail(session_id)
         if newest:
             self._label(session_id, read_header(newest)[0].other.get("labels"))

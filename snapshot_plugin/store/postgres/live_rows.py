@@ -129,7 +129,7 @@ class LiveRows:
                 self._renewing.start()
 
     def let_go(self, session_id: str, epoch: int) -> None:
-        """Renew the lease no more."""
+        """Stop renewing the lease."""
         with self._guard:
             held = self._held.get(session_id)
             if held is not None and held.epoch == epoch:
@@ -148,7 +148,7 @@ class LiveRows:
                     return
                 self._changed.clear()
                 held = dict(self._held)
-            with contextlib.suppress(SnapshotError):  # the server is away: the next statement of an owner tells
+            with contextlib.suppress(SnapshotError):  # unreachable: the owner's next statement reports it
                 self._renew_all(held)
 
     def _renew_all(self, held: Mapping[str, _Held]) -> None:

@@ -1,4 +1,4 @@
-"""What statements about live sessions come to. Importing this does not load the database driver."""
+"""Results of statements about live sessions. Importing this does not load the database driver."""
 
 from __future__ import annotations
 

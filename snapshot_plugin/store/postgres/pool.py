@@ -97,7 +97,7 @@ class Pool:
 
 
 def _was_hung_up(connection: Connection) -> bool:
-    """Whether the server said something to an idle connection: it says goodbye when it restarts."""
+    """Whether an idle connection received data: a server that restarts sends a last message."""
     if connection.closed:
         return True
     poll = select.poll()

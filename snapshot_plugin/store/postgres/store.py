@@ -73,7 +73,7 @@ class PostgresStore(KeyedStore):
         )
 
     def examine(self) -> list[tuple[str, str]]:
-        """What ``asnap doctor`` says of the place: how good or bad each thing is, and what it is."""
+        """The findings of ``asnap doctor`` about this place: a level and a text each."""
         began = time.monotonic()
         ((version, is_standby, commits, now),) = self._database.rows(
             "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('synchronous_commit'),"
@@ -102,9 +102,11 @@ class PostgresStore(KeyedStore):
         self._row_log.keyset = self._stamp
         return keyset
 
-    def _reload_keys(self) -> None:
-        super()._reload_keys()
+    def reload_keys(self) -> bool:
+        """See `LogStore`."""
+        is_encrypted = super().reload_keys()
         self._row_log.keyset = self._stamp
+        return is_encrypted
 
     def _has_keys(self) -> bool:
         return self._key_files().names() is not None

@@ -1,4 +1,4 @@
-"""Deleted sessions: their rows stay where they are and get a token. Copies of sessions look just the same."""
+"""Deleted sessions: their rows stay where they are and get a token. Copies of sessions have the same form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TrashRows:
         self._database, self._segments_at = database, segments_at
 
     def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """See `FrameLog`. Whoever owns the live session is fenced; its spool goes to the trash with the rest."""
+        """See `FrameLog`. The owner of the live session is fenced, and its spool goes to the trash too."""
         sid = short_id(session_id)
         moved = self._database.rows(
             "UPDATE {sessions} SET token = %s, deleted_at = %s WHERE sid = %s AND token = '' RETURNING place",
@@ -77,7 +77,7 @@ class TrashRows:
         found = self._database.rows(f"{_ENTRY} = %s AND s.token <> ''", token)
         if not found:
             raise SnapshotNotFound(
-                f"nothing in the trash has the token {token}", hint="it was purged, or brought back before"
+                f"nothing in the trash has the token {token}", hint="it was purged, or restored before"
             )
         return _trashed(found[0])
 
@@ -93,7 +93,7 @@ class TrashRows:
         if self._database.rows("SELECT 1 FROM {sessions} WHERE sid = %s AND token = ''", session_id):
             raise Conflict(
                 f"there is a new session {session_id}", session_id=session_id,
-                hint="bring the old one back under another id, or delete the new one first",
+                hint="restore the old one under another id, or delete the new one first",
             )  # fmt: skip
         self._database.rows(
             "UPDATE {sessions} SET token = '', deleted_at = NULL WHERE sid = %s AND token = %s", session_id, token

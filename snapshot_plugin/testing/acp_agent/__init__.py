@@ -18,7 +18,7 @@ when stdin closes. Each line of the last text block of a prompt is one command:
 ``echo-blocks``          says, as JSON, the blocks of this prompt exactly as they reached it
 ``crash <n>``            streams n chunks and kills itself
 ``notice <words>``       says the words without storing them
-``stop <reason>``        ends the turn for this reason
+``stop <reason>`` ends the turn with this stop reason
 ``fail [words]``         answers the prompt with an error
 =======================  ====================================================================================
 

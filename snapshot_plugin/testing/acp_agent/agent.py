@@ -1,4 +1,4 @@
-"""The methods of the protocol, as the scripted agent answers them."""
+"""The protocol methods of the scripted agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from snapshot_plugin.testing.acp_agent.options import Options
 from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
 from snapshot_plugin.testing.acp_agent.stdio import Peer, die
-from snapshot_plugin.testing.acp_agent.turn import Failed, Performance
+from snapshot_plugin.testing.acp_agent.turn import Failed, RunningTurn
 
 __all__ = ["Agent"]
 
@@ -21,6 +21,7 @@ _LOGIN, _NOT_TODAY = -32000, -32099
 _NEEDS_LOGIN = ("session/new", "session/load", "session/resume", "session/fork")
 _PAGE = 10
 _LATE = 0.05
+_SLOW = 0.3
 _MODES = [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]
 _MODELS = [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]
 
@@ -39,10 +40,10 @@ class Live:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.mode, self.model, self.unstable_model = "ask", "small", "fast"
-        self.turn: Performance | None = None
+        self.turn: RunningTurn | None = None
 
     def state(self) -> Params:
-        """What new, load, resume and fork answer."""
+        """The common part of the answers to new, load, resume and fork."""
         modes = {"currentModeId": self.mode, "availableModes": _MODES}
         models = {
             "currentModelId": self.unstable_model,
@@ -57,7 +58,7 @@ class Live:
 
 
 class Agent:
-    """One connection's worth of agent."""
+    """The agent on one connection."""
 
     def __init__(self, peer: Peer, options: Options) -> None:
         self._peer, self._options = peer, options
@@ -132,6 +133,9 @@ class Agent:
         can = self._options.can
         if self._restarted and "dies-when-restarted" in self._options.misbehaves:
             die()
+        if self._restarted and "refuses-when-restarted" in self._options.misbehaves:
+            self._peer.refuse(request_id, _INTERNAL, "not again")
+            return
         while self._options.hold and self._options.hold.exists():
             time.sleep(_LATE)
         capabilities = {
@@ -168,7 +172,7 @@ class Agent:
             session.turns = [*session.turns, _foreign_turn()]
         if "partial-load" in wrong:
             session.turns = _without_newest_answer(session.turns)
-        if "late-replay" in wrong:
+        if "late-replay" in wrong or "slow-replay" in wrong:
             self._peer.answer(request_id, self._open(session).state())
             time.sleep(_LATE)
             self._replay(session)
@@ -244,11 +248,11 @@ class Agent:
         live = self._at(params["sessionId"])
         if live.turn is not None:
             raise RefusedRequest(_INVALID_REQUEST, "a turn is under way")
-        live.turn = Performance(self._peer, live.session, self._sessions, self._options.misbehaves)
+        live.turn = RunningTurn(self._peer, live.session, self._sessions, self._options.misbehaves)
         arguments = (request_id, live, live.turn, params["prompt"])
         threading.Thread(target=self._perform, args=arguments, daemon=True).start()
 
-    def _perform(self, request_id: Any, live: Live, turn: Performance, prompt: list[Any]) -> None:
+    def _perform(self, request_id: Any, live: Live, turn: RunningTurn, prompt: list[Any]) -> None:
         try:
             stop = turn.run(prompt)
         except Failed as failed:
@@ -280,12 +284,14 @@ class Agent:
         return self._sessions.known[session_id]
 
     def _greet(self, session_id: str) -> None:
-        """Real agents send their commands when the answer is out already."""
+        """Send the available commands after the answer, as real agents do."""
         commands = [{"name": "help", "description": "What the scripted agent understands"}]
         self._update(session_id, {"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     def _replay(self, session: Session) -> None:
         for update in session.replay():
+            if update["sessionUpdate"] == "user_message_chunk" and "slow-replay" in self._options.misbehaves:
+                time.sleep(_SLOW)
             self._update(session.id, self._as_replayed(update))
 
     def _as_replayed(self, update: Params) -> Params:
@@ -309,6 +315,6 @@ def _foreign_turn() -> ScriptedTurn:
 
 
 def _without_newest_answer(turns: list[ScriptedTurn]) -> list[ScriptedTurn]:
-    """The turns up to the newest finished one, which is not among them."""
+    """The turns before the newest finished one."""
     finished = [at for at, turn in enumerate(turns) if turn.stop is not None]
     return turns[: finished[-1]] if finished else turns

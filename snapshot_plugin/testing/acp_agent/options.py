@@ -14,6 +14,7 @@ MISBEHAVIOURS = {
     "blank-load": "session/load succeeds and knows nothing",
     "partial-load": "session/load has lost the newest finished turn",
     "late-replay": "session/load answers first and replays then",
+    "slow-replay": "as late-replay, with a pause before each turn",
     "changed-tool-ids": "replayed tool calls have other ids",
     "false-completed": "a tool call that never finished is replayed as completed",
     "echo-prompts": "repeats the user's prompt in the turn",
@@ -35,12 +36,13 @@ MISBEHAVIOURS = {
     "titles-from-prompt": "takes the beginning of a prompt for the session's title",
     "leaves-tools-pending": "does not say that its tools are finished",
     "dies-when-restarted": "kills itself on initialize, except in its first process",
+    "refuses-when-restarted": "refuses initialize, except in its first process",
     "outlives-stdin": "does not end when its stdin does",
 }
 
 
 class Options(NamedTuple):
-    """One agent's character."""
+    """The options of one agent."""
 
     state: Path | None
     login: Path | None

@@ -36,7 +36,7 @@ class Session:
         self.id, self.cwd, self.turns = session_id, cwd, turns
 
     def replay(self) -> list[dict[str, Any]]:
-        """The updates that show the conversation again."""
+        """The updates that replay the conversation."""
         out: list[dict[str, Any]] = []
         for turn in self.turns:
             out += [{"sessionUpdate": "user_message_chunk", "content": block} for block in turn.prompt]
@@ -60,7 +60,7 @@ class Sessions:
                 self.known[raw["id"]] = Session(raw["id"], raw["cwd"], turns)
 
     def new(self, cwd: str, turns: list[ScriptedTurn] | None = None) -> Session:
-        """Begin a session, perhaps with turns of another."""
+        """Begin a session, optionally with the turns of another."""
         name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else os.urandom(16).hex()
         session = Session(name, cwd, turns or [])
         self.known[session.id] = session
@@ -68,7 +68,7 @@ class Sessions:
         return session
 
     def save(self) -> None:
-        """Write everything down, whole or not at all."""
+        """Write all sessions to the state file, atomically."""
         if self._path is None:
             return
         with self._lock:

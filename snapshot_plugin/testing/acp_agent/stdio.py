@@ -19,17 +19,17 @@ PARSE_ERROR = -32700
 
 
 class ClientRefused(Exception):
-    """The client answered a request of ours with an error, or the turn was cancelled before it answered."""
+    """The client answered a request with an error, or the turn was cancelled before it answered."""
 
 
 def die() -> NoReturn:
-    """End as ``kill -9`` ends a process."""
+    """Kill this process with SIGKILL."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError  # the client has gone
 
 
 class Peer:
-    """The client, as the agent sees it. Every method may be called from any thread."""
+    """The connection to the client. Every method may be called from any thread."""
 
     def __init__(self, source: IO[bytes], sink: int) -> None:
         self._source, self._sink = source, sink
@@ -65,7 +65,7 @@ class Peer:
                 os._exit(0)  # the client has gone
 
     def send(self, *messages: Message) -> None:
-        """Send messages, together."""
+        """Send several messages in one write."""
         lines = (json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")) for message in messages)
         self.write("".join(f"{line}\n" for line in lines).encode())
 
@@ -79,17 +79,17 @@ class Peer:
         self.send({"id": request_id, "error": error if data is None else {**error, "data": data}})
 
     def begin(self, method: str, params: Message) -> str:
-        """Send a request whose answer `result` gives."""
+        """Send a request; `result` returns its answer."""
         request_id = f"agent-{next(self._numbers)}"
         self._asked[request_id] = queue.SimpleQueue()
         self.send({"id": request_id, "method": method, "params": params})
         return request_id
 
     def result(self, request_id: str, cancelled: threading.Event) -> Any:
-        """The answer to a request of ours.
+        """The result of a request sent by `begin`.
 
         Raises:
-            ClientRefused: it was an error, or *cancelled* was set first.
+            ClientRefused: the answer was an error, or *cancelled* was set first.
         """
         try:
             while True:

@@ -1,4 +1,4 @@
-"""One turn of the scripted agent: the commands of the prompt, carried out in order."""
+"""One turn of the scripted agent: runs the commands of the prompt in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
 from snapshot_plugin.testing.acp_agent.stdio import ClientRefused, Peer, die
 
-__all__ = ["Failed", "Performance"]
+__all__ = ["Failed", "RunningTurn"]
 
 _TOGETHER = 100
 _LONG = 1 << 20
@@ -24,14 +24,14 @@ _DIFF = {"type": "diff", "path": "notes.txt", "oldText": "old", "newText": "new"
 
 
 class Failed(Exception):
-    """The prompt is to be answered with an error."""
+    """The prompt must be answered with an error."""
 
 
 class Stopped(Exception):
-    """The turn ends here, for the reason given."""
+    """The turn ends here with the given stop reason."""
 
 
-class Performance:
+class RunningTurn:
     """A running turn, in its own thread."""
 
     def __init__(self, peer: Peer, session: Session, sessions: Sessions, misbehaves: frozenset[str]) -> None:
@@ -41,7 +41,7 @@ class Performance:
         self.cancelled = threading.Event()
 
     def run(self, prompt: list[Any]) -> str:
-        """Do what the prompt says and return the stop reason.
+        """Run the commands of the prompt and return the stop reason.
 
         Raises:
             Failed: the prompt asks for a failure, or cannot be parsed.
@@ -64,7 +64,7 @@ class Performance:
         return stop
 
     def _forget_commands(self, script: str) -> None:
-        """Real agents do not keep slash commands in their history, and little of what came before a compaction."""
+        """Remove slash commands, and what a compaction replaced, from the history, as real agents do."""
         if not script.startswith("/"):
             return
         self._session.turns.remove(self._turn)
@@ -98,7 +98,7 @@ class Performance:
             self.pause(0.05)
             self._peer.write(b"\n")
 
-    # What commands are made of ----------------------------------------------------------------------------
+    # Parts of commands ------------------------------------------------------------------------------------
 
     def pause(self, seconds: float) -> None:
         """Wait, unless the turn is cancelled."""
@@ -106,7 +106,7 @@ class Performance:
             raise Stopped("cancelled")
 
     def say(self, text: str, kind: str = "agent_message_chunk") -> None:
-        """One chunk."""
+        """Send one chunk."""
         self._tell({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
 
     def stream(self, texts: list[str], seconds: float) -> None:
@@ -136,7 +136,7 @@ class Performance:
         self._notify([{"sessionUpdate": kind, **change}])
 
     def notice(self, text: str) -> None:
-        """Words that the user sees and the agent does not keep."""
+        """Send text that the agent does not store."""
         content = {"type": "text", "text": f"{text}\n\n"}
         self._notify([{"sessionUpdate": "agent_message_chunk", "content": content}])
 
@@ -146,18 +146,18 @@ class Performance:
         return self._misbehaves
 
     def show(self, update: dict[str, Any]) -> None:
-        """Any update."""
+        """Send an update."""
         self._tell(update)
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """A request to the client, and its answer."""
+        """Send a request to the client and return its answer."""
         request_id = self._peer.begin(method, {"sessionId": self._session.id, **params})
         if method == "session/request_permission" and "dies-during-permission" in self._misbehaves:
             die()
         return self._peer.result(request_id, self.cancelled)
 
     def new_call_id(self) -> str:
-        """An id no other tool call of the session has."""
+        """A new id, unique among the tool calls of the session."""
         calls = sum("toolCallId" in update for turn in self._session.turns for update in turn.updates)
         return f"call-{calls + 1}"
 
@@ -194,33 +194,33 @@ def _script(prompt: list[Any]) -> str:
 # The commands ---------------------------------------------------------------------------------------------
 
 
-def _stream(act: Performance, rest: str) -> None:
+def _stream(act: RunningTurn, rest: str) -> None:
     count, _, milliseconds = rest.partition(" ")
     act.stream([f"part-{n:03}." for n in range(int(count))], float(milliseconds or 0) / 1000)
 
 
-def _crash(act: Performance, rest: str) -> None:
+def _crash(act: RunningTurn, rest: str) -> None:
     _stream(act, rest or "0")
     die()
 
 
-def _plan(act: Performance, _rest: str) -> None:
+def _plan(act: RunningTurn, _rest: str) -> None:
     steps = [("Look", "completed"), ("Leap", "in_progress")]
     entries = [{"content": content, "priority": "medium", "status": status} for content, status in steps]
     act.show({"sessionUpdate": "plan", "entries": entries})
 
 
-def _tool(act: Performance, _rest: str, seconds: float = 0.0) -> None:
+def _tool(act: RunningTurn, _rest: str, seconds: float = 0.0) -> None:
     call_id = act.new_call_id()
     _begin(act, call_id)
     _run(act, call_id, seconds)
 
 
-def _slow_tool(act: Performance, rest: str) -> None:
+def _slow_tool(act: RunningTurn, rest: str) -> None:
     _tool(act, rest, float(rest or 1))
 
 
-def _ask(act: Performance, _rest: str) -> None:
+def _ask(act: RunningTurn, _rest: str) -> None:
     call_id = act.new_call_id()
     _begin(act, call_id)
     answer = act.ask("session/request_permission", {"toolCall": {"toolCallId": call_id}, "options": _ALLOW})
@@ -232,12 +232,12 @@ def _ask(act: Performance, _rest: str) -> None:
     act.say("It was not permitted.")
 
 
-def _begin(act: Performance, call_id: str) -> None:
+def _begin(act: RunningTurn, call_id: str) -> None:
     call = {"toolCallId": call_id, "title": "Edit notes.txt", "kind": "edit", "status": "pending"}
     act.tool({**call, "locations": [{"path": "notes.txt", "line": 1}], "rawInput": _INPUT})
 
 
-def _run(act: Performance, call_id: str, seconds: float) -> None:
+def _run(act: RunningTurn, call_id: str, seconds: float) -> None:
     act.tool({"toolCallId": call_id, "status": "in_progress"})
     try:
         act.pause(seconds)
@@ -251,7 +251,7 @@ def _run(act: Performance, call_id: str, seconds: float) -> None:
         act.tool({"toolCallId": call_id, "status": "completed", **done})
 
 
-def _terminal(act: Performance, rest: str) -> None:
+def _terminal(act: RunningTurn, rest: str) -> None:
     call_id = act.new_call_id()
     call = {"toolCallId": call_id, "title": rest or "true", "kind": "execute", "status": "pending"}
     act.tool(call)
@@ -264,7 +264,7 @@ def _terminal(act: Performance, rest: str) -> None:
     act.ask("terminal/release", which)
 
 
-def _call(act: Performance, rest: str) -> None:
+def _call(act: RunningTurn, rest: str) -> None:
     method, _, params = rest.partition(" ")
     try:
         answer = act.ask(method, json.loads(params or "{}"))
@@ -274,20 +274,20 @@ def _call(act: Performance, rest: str) -> None:
         act.say(json.dumps(answer))
 
 
-def _remember(act: Performance, _rest: str) -> None:
+def _remember(act: RunningTurn, _rest: str) -> None:
     last = _script(act.earlier[-1].prompt) if act.earlier else "nothing"
     act.say(f"earlier turns: {len(act.earlier)}; last prompt: {last}")
 
 
-def _stop(_act: Performance, rest: str) -> None:
+def _stop(_act: RunningTurn, rest: str) -> None:
     raise Stopped(rest)
 
 
-def _fail(_act: Performance, rest: str) -> None:
+def _fail(_act: RunningTurn, rest: str) -> None:
     raise Failed(rest or "told to fail")
 
 
-_COMMANDS: dict[str, Callable[[Performance, str], None]] = {
+_COMMANDS: dict[str, Callable[[RunningTurn, str], None]] = {
     "say": lambda act, rest: act.say(rest),
     "stream": _stream,
     "think": lambda act, rest: act.say(rest or "Let me think.", "agent_thought_chunk"),

@@ -43,4 +43,4 @@ class StoreContract(
     Races,
     Parts,
 ):
-    """Everything a `SnapshotStore` promises. Subclass it, say how to `open` a store, and run pytest."""
+    """Everything that a `SnapshotStore` promises. Subclass it, define `open`, and run pytest."""

@@ -1,4 +1,4 @@
-"""**Cancellation**: a cancelled save has happened whole or not at all, and the store object stays usable."""
+"""**Cancellation**: a cancelled save is complete or has no effect, and the store object stays usable."""
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_t
 __all__ = ["Cancellation"]
 
 _MOMENTS = (*range(12), 20, 40, 80, 160, 320, 640)
-"""After how many turns of the event loop to cancel: from before the first to long after the last."""
+"""After how many iterations of the event loop to cancel: from before the first to long after the last."""
 
 
 async def _cancelled(work: Callable[[], Awaitable[object]], moment: int) -> None:
-    """Run *work* and cancel it at *moment*, unless it is done before."""
+    """Run *work* and cancel it at *moment*, unless it finishes first."""
 
     async def run() -> None:
         await work()
@@ -69,7 +69,7 @@ class Cancellation(Stage):
                 assert snapshot.session_id not in [meta.session_id for meta in await opened().list()]
             assert (await store.save(snapshot)).seq == 1
 
-    async def test_a_save_cancelled_while_it_waits_its_turn_holds_nobody_up(self, opened: Opener) -> None:
+    async def test_a_save_cancelled_while_it_waits_blocks_no_other_save(self, opened: Opener) -> None:
         store = opened()
         done: list[str] = []
 

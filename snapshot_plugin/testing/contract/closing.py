@@ -13,7 +13,7 @@ __all__ = ["Closing"]
 
 
 class Closing(Stage):
-    """A closed store object is done; the place is not."""
+    """A closed store object can no longer be used; the stored sessions can."""
 
     async def test_a_closed_store_refuses_to_save_and_writes_nothing(self, opened: Opener) -> None:
         store = opened()

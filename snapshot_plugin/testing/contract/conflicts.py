@@ -15,11 +15,11 @@ from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_t
 __all__ = ["Conflicts"]
 
 _OTHERS = 300
-"""More sessions than a store object may care to remember."""
+"""More sessions than a store object caches."""
 
 
 class Conflicts(Stage):
-    """Two store objects, one session."""
+    """Two store objects write the same session."""
 
     async def test_a_writer_that_missed_a_save_is_refused_and_writes_nothing(self, opened: Opener) -> None:
         stale, other = opened(), opened()
@@ -39,7 +39,7 @@ class Conflicts(Stage):
         for _ in range(2):
             with pytest.raises(Conflict):
                 await stale.save(make_snapshot("a", "stale"))
-        await stale.load("session", at=2)  # not the newest as such, but a number
+        await stale.load("session", at=2)  # a number, not just "the newest"
         with pytest.raises(Conflict):
             await stale.save(make_snapshot("a", "stale"))
 
@@ -191,7 +191,7 @@ class Conflicts(Stage):
 
         assert await opened().load("session") == make_snapshot("new")
 
-    async def test_a_forget_by_somebody_else_is_no_conflict(self, opened: Opener) -> None:
+    async def test_a_forget_by_another_store_object_is_not_a_conflict(self, opened: Opener) -> None:
         writer = opened()
         for length in (1, 2, 3):
             await writer.save(make_snapshot(*"abc"[:length]))

@@ -18,7 +18,7 @@ _WHOLE, _LOST = make_snapshot("a", "b"), make_snapshot("a", "b", "damaged soon")
 
 
 class Damage(Stage):
-    """The newest snapshot of two has a wrong byte."""
+    """The newer of two snapshots has a changed byte."""
 
     async def _hurt(self, opened: Opener, place: Any) -> SnapshotStore:
         writer = opened()
@@ -83,7 +83,7 @@ class Damage(Stage):
         assert [meta.seq for meta in await opened().history("session")] == [1]
 
     @pytest.mark.parametrize("repaired", [False, True])
-    async def test_saving_goes_on_behind_the_damage_with_a_new_number(
+    async def test_saves_continue_after_damage_with_a_new_number(
         self, opened: Opener, place: Any, repaired: bool
     ) -> None:
         store = await self._hurt(opened, place)

@@ -28,11 +28,11 @@ _LIFE = (
     make_snapshot("summary", "d", "e", "f", title="u", memory={"z": 3}),
     make_snapshot("again", "d", "e", "f"),
 )
-"""Append, edit, truncate, replace by a summary; sections that come, change and go."""
+"""A history with appends, edits, a truncation, a summary, and sections that are added, changed and removed."""
 
 
 class Forgetting(Stage):
-    """Policies carried out."""
+    """What `forget` drops and keeps."""
 
     async def _lived(self, store: SnapshotStore, *tagged: int) -> None:
         for seq, snapshot in enumerate(_LIFE, start=1):
@@ -87,7 +87,7 @@ class Forgetting(Stage):
         real = await store.forget("session", _LAST_TWO)
         assert (real.decisions, real.dry_run) == (trial.decisions, False)
 
-    async def test_saving_goes_on_after_forgetting(self, opened: Opener) -> None:
+    async def test_saves_continue_after_forget(self, opened: Opener) -> None:
         store = opened()
         await self._lived(store)
         await store.forget("session", RetentionPolicy(keep_last=1))

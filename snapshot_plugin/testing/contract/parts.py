@@ -112,7 +112,7 @@ class Parts(Stage):
 
         assert (await fresh.save(newest.evolve(title="fine"))).seq == 31
 
-    async def test_labels_find_a_snapshot_again_and_are_no_tags(self, opened: Opener) -> None:
+    async def test_labels_find_a_snapshot_and_are_not_tags(self, opened: Opener) -> None:
         store = opened()
         await store.save(make_snapshot("a"), labels={"checkpoint": "1", "kind": "graph"})
         await store.save(make_snapshot("a"), labels={"checkpoint": "2", "kind": "graph"})

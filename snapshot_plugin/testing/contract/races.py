@@ -24,7 +24,7 @@ _LONG = "a long answer " * 4000
 
 
 class Races(Stage):
-    """Two store objects at the same place, at the same time."""
+    """Two store objects write at the same time."""
 
     async def test_a_save_that_races_compact_is_not_lost(self, opened: Opener) -> None:
         tidy = opened()
@@ -37,7 +37,7 @@ class Races(Stage):
         await self._beside(opened, lambda: tidy.forget("session", RetentionPolicy(keep_last=2)), keeps_all=False)
 
     async def _beside(self, opened: Opener, work: Callable[[], Awaitable[Any]], *, keeps_all: bool = True) -> None:
-        """Save again and again while *work* is done over and over: each acknowledged save stays."""
+        """Save repeatedly while *work* runs repeatedly: each acknowledged save must stay."""
         writer, texts, finished = opened(), [_LONG], anyio.Event()
         await writer.save(make_snapshot(*texts))
 
@@ -91,7 +91,7 @@ class Races(Stage):
     async def test_a_save_is_repeated_after_its_answer_got_lost(
         self, opened: Opener, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The save succeeded and the connection broke: a retry is not a conflict with the own save."""
+        """The save succeeded but its answer was lost: the retry must not conflict with it."""
         store = opened()
         if not isinstance(store, LogStore):
             pytest.skip("only a store over a FrameLog is given a log that loses answers")

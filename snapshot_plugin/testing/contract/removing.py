@@ -21,7 +21,7 @@ _TICK = timedelta(seconds=1)
 
 
 class Removing(Stage):
-    """A deleted session can be brought back until the grace period is over."""
+    """A deleted session can be restored until the grace period is over."""
 
     async def test_a_deleted_session_is_not_found(self, opened: Opener) -> None:
         store = opened()
@@ -166,9 +166,7 @@ class Removing(Stage):
 
         assert await opened().load("session") == make_snapshot("new")
 
-    async def test_a_deleted_session_comes_back_under_another_id_when_its_own_is_taken(
-        self, opened: Opener
-    ) -> None:
+    async def test_a_deleted_session_is_restored_under_another_id_if_its_own_is_taken(self, opened: Opener) -> None:
         store = opened()
         for length in (1, 2, 3):
             await store.save(make_snapshot(*"abc"[:length]))

@@ -37,7 +37,7 @@ class Saving(Stage):
         assert [ref.seq for ref in refs] == [1, 2, 3, 4]
         assert [await opened().load("session", at=seq) for seq in (1, 2, 3, 4)] == growing
 
-    async def test_a_store_opened_later_goes_on_counting(self, opened: Opener) -> None:
+    async def test_a_store_opened_later_continues_the_numbers(self, opened: Opener) -> None:
         await opened().save(make_snapshot("a"))
 
         store = opened()
@@ -140,7 +140,7 @@ class Saving(Stage):
         assert (again.seq, again.root, again.written) == (first.seq, first.root, False)
         assert len(await store.history("session")) == 1
 
-    async def test_a_later_updated_at_alone_is_no_change(self, opened: Opener) -> None:
+    async def test_a_later_updated_at_alone_is_not_a_change(self, opened: Opener) -> None:
         store, snapshot = opened(), make_snapshot("a")
         await store.save(snapshot)
 

@@ -18,31 +18,31 @@ from snapshot_plugin.testing.clock import FixedClock
 __all__ = ["PATIENCE", "Opener", "Stage", "facts_of", "on_top"]
 
 PATIENCE = 60
-"""Seconds after which a call that should have ended long ago fails the test."""
+"""Seconds after which a call that hangs fails the test."""
 
 Opener = Callable[[], SnapshotStore]
 
 
 def facts_of(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
-    """What never changes about stored snapshots: all but their sizes, for a store may compress them better."""
+    """The list entries without their sizes, which change when a store compresses snapshots again."""
     return [meta.evolve(size_bytes=0) for meta in metas]
 
 
 async def on_top(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot:
-    """*Snapshot*, as a caller makes it after loading the session from *store*."""
+    """*snapshot*, based on the session's newest snapshot in *store*, as after a load."""
     loaded = await store.load(snapshot.session_id)
     return loaded.evolve(**snapshot.__dict__)
 
 
 @pytest.mark.anyio
 class Stage:
-    """The two methods a backend fills in, and the fixtures made from them.
+    """The two methods that a backend implements, and the fixtures of the suite.
 
-    Every test gets a fresh place and opens as many store objects there as it needs; all are closed afterwards.
+    Every test gets a new place and opens as many store objects there as it needs; all are closed afterwards.
     """
 
     def open(self, place: Any, clock: Callable[[], datetime]) -> SnapshotStore:
-        """A new store object over *place* that uses *clock* as its time."""
+        """A new store object for *place* that uses *clock*."""
         raise NotImplementedError
 
     def damage_newest(self, place: Any, session_id: str) -> None:
@@ -55,7 +55,7 @@ class Stage:
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Any:
-        """Where one test's snapshots live; override it to return whatever `open` needs."""
+        """The place of one test's snapshots; override it to return what `open` needs."""
         return tmp_path / "store"
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""**Two faces**: the same methods as plain calls, from any thread."""
+"""**Synchronous calls**: ``store.sync`` has the same methods, callable from any thread."""
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
 from __future__ import annotations

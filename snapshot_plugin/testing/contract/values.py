@@ -1,4 +1,4 @@
-"""Values survive a round trip: unknown fields, every text, every number, and unexpected sizes."""
+"""Values survive a round trip: unknown fields, unusual text, large numbers, and large sizes."""
 # ruff: noqa: S101, D102 — a test suite: its names are its docstrings
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HUGE = 20_000_000
 
 
 def _size(full: int, loop: str) -> int:
-    """The full size once; the other event loop runs the same code of the store."""
+    """The full size on one event loop, a small one on the other, which runs the same code."""
     return full if loop == "asyncio" else full // 10
 
 
@@ -27,7 +27,7 @@ def _session_of(count: int) -> SessionSnapshot:
 
 
 class Values(Stage):
-    """A snapshot survives the store exactly, or the save says why not."""
+    """A snapshot is stored and loaded exactly, or the save raises an error."""
 
     async def _round_trip(self, opened: Opener, snapshot: SessionSnapshot) -> SessionSnapshot:
         await opened().save(snapshot)
@@ -36,7 +36,7 @@ class Values(Stage):
         assert loaded.raw() == snapshot.raw()
         return loaded
 
-    async def test_fields_and_blocks_of_unknown_kinds_come_back(self, opened: Opener) -> None:
+    async def test_fields_and_blocks_of_unknown_kinds_round_trip(self, opened: Opener) -> None:
         loaded = await self._round_trip(
             opened,
             SessionSnapshot.model_validate(
@@ -62,7 +62,7 @@ class Values(Stage):
             await store.save(version)
         assert [await opened().load("session", at=seq) for seq in (1, 2, 3, 4)] == versions
 
-    async def test_any_text_comes_back(self, opened: Opener) -> None:
+    async def test_any_text_round_trips(self, opened: Opener) -> None:
         texts = [
             "",
             "\n",
@@ -77,7 +77,7 @@ class Values(Stage):
         loaded = await self._round_trip(opened, make_snapshot(*texts, title="\n", memory={"\n": "\n"}))
         assert [message.text for message in loaded.messages] == texts
 
-    async def test_lone_surrogates_come_back(self, opened: Opener) -> None:
+    async def test_lone_surrogates_round_trip(self, opened: Opener) -> None:
         store, broken = opened(), "cut off: \ud83d"
         versions = [
             make_snapshot(broken, title=broken, memory={broken: broken, "é": "fine"}),
@@ -119,7 +119,7 @@ class Values(Stage):
             found = (await opened().load("session", at=seq)).memory["n"]
             assert (type(found), repr(found)) == (type(number), repr(number))
 
-    async def test_names_that_look_like_the_formats_own_come_back(self, opened: Opener) -> None:
+    async def test_names_like_those_of_the_format_round_trip(self, opened: Opener) -> None:
         names = ["value", "section", '],"value":', 'a"],"value":1}', "message", "meta", "{}", "[]", " ", "\\"]
         store = opened()
         full = make_snapshot("a", memory={name: {name: name} for name in names}, plugins=dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""The host suite: every promise an ACP host makes to its client, as cases that run against a real process.
+"""The host suite: every promise of an ACP host to its client, tested on a real process.
 
 A *host* sits between an ACP client and an ACP agent and records what passes: the proxy, an SDK client, an SDK
 agent, a link of a proxy chain, or your own. To test your own host, define the command that starts it and inherit
@@ -8,8 +8,8 @@ the groups of cases that apply:
         def command(self, store, agent, *, session=None, patience=None):
             return ["my-host", "--store", str(store), "--", *agent]
 
-The suite starts that command, speaks ACP with it over stdin and stdout, and kills it where a case says so. The
-agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits are flags.
+The suite starts that command, speaks ACP with it over stdin and stdout, and kills it in some cases. The agent is
+the scripted one (`snapshot_plugin.testing.acp_agent`); flags select its behaviour.
 
 ==============  ================================================================================================
 `Answers`       each request gets exactly one answer; hanging up ends the host
@@ -23,11 +23,12 @@ agent is the scripted one (`snapshot_plugin.testing.acp_agent`), whose habits ar
 `Adopting`      for hosts that can be told to continue a stored session when the client opens its first
 ==============  ================================================================================================
 
-Ours inherit all groups, but for these. A chain link does not restart: its agent is the conductor's process. An SDK
-client restarts an agent that it was told how to start; else the agent is the author's process, and its death ends
-the connection. An SDK agent is the agent: nothing outlives it that could restart it, and its author's code is
-asked for new sessions only (no `AgentMemory`). Both SDK hosts are inside a program that names the session it
-continues, so there is nothing to adopt.
+Our own hosts inherit all groups, with these exceptions. A chain link does not restart: its agent is a process of
+the conductor. An SDK client restarts the agent only if it knows the agent's command; otherwise the agent's death
+ends the connection. An SDK agent is the agent itself, so nothing can restart it, and its own code only creates
+sessions (no `AgentMemory`). An orchestrator with `AcpProvider` answers its own clients and logs in by itself (no
+`Answers`, no `Login`). A program with an SDK host names the session that it continues, so it does not inherit
+`Adopting`.
 """
 
 from snapshot_plugin.testing.hosts.answers import Answers

@@ -29,7 +29,7 @@ _NONSENSE: list[tuple[str, Any]] = [
 
 
 class Answers(HostStage):
-    """See the module."""
+    """Each request gets exactly one answer, and hanging up ends the host."""
 
     def test_requests_with_params_of_the_wrong_type_get_one_answer_each(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:

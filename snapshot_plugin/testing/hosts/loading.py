@@ -1,4 +1,4 @@
-"""session/load and session/resume: of stored sessions, of open ones, of several at once."""
+"""session/load and session/resume of stored sessions, open sessions, and several at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Adopting", "Loading"]
 
 
 class Loading(HostStage):
-    """See the module."""
+    """session/load and session/resume of stored and open sessions."""
 
     def test_an_idle_session_that_is_open_is_replayed_and_the_agent_is_left_alone(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--misbehave", "blank-load") as client:
@@ -114,7 +114,7 @@ class Loading(HostStage):
             assert "say one" in client.prompt(session_id, "echo-blocks")
 
     @pytest.mark.parametrize("cannot", [(), ("--no-load",), ("--no-load", "--no-resume")], ids=len)
-    def test_the_record_foretells_how_the_session_comes_back(self, tmp_path: Path, cannot: tuple[str, ...]) -> None:
+    def test_the_record_predicts_the_grade_of_the_restore(self, tmp_path: Path, cannot: tuple[str, ...]) -> None:
         flags = (*self.remembering(tmp_path), *cannot)
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
@@ -184,5 +184,5 @@ class Adopting(HostStage):
 
 
 def load_or_raise(client: Client, session_id: str) -> None:
-    """`RpcError` when the load is refused."""
+    """Load a session. Raises `RpcError` if the load is refused."""
     client.request("session/load", {"sessionId": session_id, "cwd": "/", "mcpServers": []})

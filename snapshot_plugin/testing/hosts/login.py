@@ -22,12 +22,12 @@ def login_file(place: Path, method: str = "key-1") -> Path:
 
 
 def log_in(client: Client, method: str = "key-1") -> None:
-    """The client's own login."""
+    """Log in as the client."""
     client.request("authenticate", {"methodId": method})
 
 
 class Login(HostStage):
-    """See the module."""
+    """The login error reaches the client, and the session works after the login."""
 
     def test_a_new_session_is_refused_until_the_client_logs_in(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--login", str(login_file(tmp_path))) as client:

@@ -72,6 +72,16 @@ class AgentMemory(HostStage):
             assert _NOTE not in client.prompt(session_id, "echo-blocks"), "there is nothing to tell"
             assert "earlier turns: " in client.prompt(session_id, "remember")
 
+    def test_a_late_replay_is_awaited_as_long_as_it_continues(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "slow-replay")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            for n in range(12):
+                client.prompt(session_id, f"say number {n}")
+        with self.start(tmp_path, *flags) as client:
+            assert grade(load(client, session_id)[0]) == "native-load"
+            assert _NOTE not in client.prompt(session_id, "echo-blocks"), "the agent remembers every turn"
+
     def test_a_compaction_does_not_cost_the_agents_memory(self, tmp_path: Path) -> None:
         flags = self.remembering(tmp_path)
         with self.start(tmp_path, *flags) as client:
@@ -88,7 +98,7 @@ class AgentMemory(HostStage):
             assert "number 0" not in told, "the agent has a summary of what came before"
 
     @pytest.mark.parametrize("habit", ["partial-load", "acknowledged-loss"])
-    def test_an_acknowledged_turn_that_the_agent_lost_is_told_and_its_memory_kept(
+    def test_an_acknowledged_turn_that_the_agent_lost_is_sent_and_its_memory_kept(
         self, tmp_path: Path, habit: str
     ) -> None:
         flags = (*self.remembering(tmp_path), "--misbehave", habit)
@@ -107,7 +117,7 @@ class AgentMemory(HostStage):
 
     @linux
     @pytest.mark.parametrize("habit", ["shows-cut-off", "echo-prompts"])
-    def test_a_turn_that_was_cut_off_is_told_even_if_the_agent_shows_it(self, tmp_path: Path, habit: str) -> None:
+    def test_a_cut_off_turn_is_reported_even_if_the_agent_replays_it(self, tmp_path: Path, habit: str) -> None:
         flags = (*self.remembering(tmp_path), "--misbehave", habit)
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
@@ -183,7 +193,7 @@ class AgentMemory(HostStage):
 class Notes(HostStage):
     """What the model is told about a session it does not remember."""
 
-    def test_it_is_told_the_conversation_once_and_the_user_never_sees_that(self, tmp_path: Path) -> None:
+    def test_the_conversation_is_sent_once_and_not_shown_to_the_user(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--no-load", "--no-resume", "--misbehave", "echo-prompts") as client:
             session_id = client.new_session()
             client.prompt(session_id, "say one")
@@ -227,7 +237,7 @@ class Notes(HostStage):
             assert len(told) < 120_000
 
     @linux
-    def test_a_tool_whose_outcome_nobody_knows_is_not_called_failed(self, tmp_path: Path) -> None:
+    def test_a_tool_with_an_unknown_outcome_is_not_reported_as_failed(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--no-load", "--no-resume") as client:
             session_id = client.new_session()
             client.begin_prompt(session_id, "slow-tool 60")

@@ -1,4 +1,4 @@
-"""What the record holds after everything was killed, and under which names."""
+"""What the store holds after everything was killed, and under which ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Recording"]
 
 
 class Recording(HostStage):
-    """See the module."""
+    """The store holds everything that the client saw, even after everything was killed."""
 
     @linux
     def test_every_chunk_the_client_saw_survives_kill_9_of_everything(self, tmp_path: Path) -> None:
@@ -107,6 +107,15 @@ class Recording(HostStage):
             listed = client.request("session/list", {})["sessions"]
             assert {info["sessionId"] for info in listed} == {old, new}
 
+    def test_a_session_without_a_title_is_listed_with_its_first_prompt(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--no-list") as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            client.prompt(session_id, "say two")
+        with self.start(tmp_path, "--no-list") as client:
+            [listed] = client.request("session/list", {})["sessions"]
+            assert (listed["sessionId"], listed["title"]) == (session_id, "say one")
+
     @pytest.mark.parametrize("more", [(), ("--no-delete",)], ids=["can delete", "cannot delete"])
     def test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them(
         self, tmp_path: Path, more: tuple[str, ...]
@@ -119,7 +128,7 @@ class Recording(HostStage):
             child = client.request("session/fork", fork)["sessionId"]
             client.prompt(child, "say two")
         with self.start(tmp_path, *flags) as client:
-            load(client, parent)  # under another name in the agent by now
+            load(client, parent)  # the agent has given it another id by now
             client.prompt(parent, "say three")
         with self.start(tmp_path, *flags) as client:
             listed = client.request("session/list", {})["sessions"]

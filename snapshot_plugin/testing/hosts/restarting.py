@@ -1,4 +1,4 @@
-"""For hosts that start the agent: it dies, and the client keeps its connection."""
+"""For hosts that start the agent: the agent dies, and the client keeps its connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import RpcError
+from snapshot_plugin.testing.acp_client import RpcError, allow
 from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
 from snapshot_plugin.testing.hosts.stage import (
     HostStage,
@@ -28,7 +28,7 @@ _UNABLE = ("--no-load", "--no-resume")
 
 
 class Restarting(HostStage):
-    """See the module."""
+    """The agent dies, and the client keeps its connection."""
 
     @linux
     def test_the_interrupted_prompt_is_answered_before_the_agent_is_back(self, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ class Restarting(HostStage):
             assert len(answers(client, running)) == 1
 
     @linux
-    def test_a_prompt_that_never_reached_the_agent_is_not_told_as_cut_off(self, tmp_path: Path) -> None:
+    def test_a_prompt_that_never_reached_the_agent_is_not_reported_as_cut_off(self, tmp_path: Path) -> None:
         with self.start(tmp_path, *_UNABLE) as client:
             session_id = client.new_session()
             client.prompt(session_id, "say one")
@@ -65,7 +65,7 @@ class Restarting(HostStage):
             if "error" in answer:
                 assert answer["error"]["data"]["asnap"]["sent"] is False
                 assert "never sent" not in told
-            else:  # the host saw the death first, and the next process got the prompt
+            else:  # the host noticed the death first and sent the prompt to the next process
                 assert "never sent" in client.said(session_id)
         assert [m.text for m in stored(tmp_path, session_id).messages][2] == "say never sent"
 
@@ -99,7 +99,7 @@ class Restarting(HostStage):
             client.exit_status()
             wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")
 
-    def test_an_agent_that_crashes_on_load_comes_back_by_the_next_rung(self, tmp_path: Path) -> None:
+    def test_an_agent_that_crashes_on_load_is_restored_with_the_next_grade(self, tmp_path: Path) -> None:
         flags = (*self.remembering(tmp_path), "--no-resume", "--misbehave", "crash-on-load")
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
@@ -142,6 +142,23 @@ class Restarting(HostStage):
             _, updates = load(client, session_id)
             assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
             assert client.prompt(session_id, "say still here").endswith("still here")
+
+    @linux
+    def test_a_late_answer_to_a_dead_agent_permits_nothing_to_the_next(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            client.answers["session/request_permission"] = lambda _params: None
+            session_id = client.new_session()
+            interrupted = client.begin_prompt(session_id, "ask")
+            first = client.wait_for_request("session/request_permission")
+            mark = len(client.received)
+            self.restart_agent(client)
+            client.answer_to(interrupted)
+            running = client.begin_prompt(session_id, "ask")
+            second = client.wait_for_request("session/request_permission", since=mark)
+            client.respond(first, allow(first["params"]))
+            client.respond(second, {"outcome": {"outcome": "cancelled"}})
+            assert "result" in client.answer_to(running)
+            assert client.said(session_id) == "It was not permitted."
 
     @linux
     def test_the_clients_own_login_is_repeated_for_a_restarted_agent(self, tmp_path: Path) -> None:
@@ -188,8 +205,9 @@ class Restarting(HostStage):
             assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
         assert stored(tmp_path, session_id).messages[0].text == "say one"
 
-    def test_an_agent_that_keeps_dying_ends_in_one_clear_error(self, tmp_path: Path) -> None:
-        flags = (*self.remembering(tmp_path), "--misbehave", "dies-when-restarted")
+    @pytest.mark.parametrize("habit", ["dies-when-restarted", "refuses-when-restarted"])
+    def test_an_agent_that_cannot_be_restarted_ends_in_one_clear_error(self, tmp_path: Path, habit: str) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", habit)
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
             running = client.begin_prompt(session_id, "crash 3")

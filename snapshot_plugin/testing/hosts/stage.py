@@ -37,7 +37,7 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds p
 
 
 class HostStage:
-    """Inherit the groups of cases that concern your host, and say how it is started."""
+    """The base of all groups of tests. Define `command`, which starts your host."""
 
     def command(
         self, store: Path, agent: Sequence[str], *, session: str | None = None, patience: float | None = None
@@ -73,18 +73,18 @@ class HostStage:
         return "--state", str(place / "agent.json")
 
     def kill_everything(self, client: Client) -> None:
-        """``kill -9`` of the host and of everything it started."""
+        """Kill the host and everything that it started with SIGKILL."""
         pids = descendants(client.process.pid)
         client.kill()
         for pid in pids:
             _kill(pid)
 
     def kill_agent(self, client: Client) -> None:
-        """``kill -9`` of the agent alone."""
+        """Kill only the agent with SIGKILL."""
         _kill(self.agent_pid(client))
 
     def restart_agent(self, client: Client) -> None:
-        """``kill -9`` of the agent alone; returns once the host has started it again."""
+        """Kill only the agent with SIGKILL; returns once the host has restarted it."""
         before = self.agent_pid(client)
         _kill(before)
         wait_until(lambda: self._agents(client) not in ([], [before]), "a restart of the agent")
@@ -127,7 +127,7 @@ def words(updates: list[Json]) -> list[tuple[str, str]]:
 
 
 def answers(client: Client, request_id: int | str) -> list[Json]:
-    """Every answer that came to a request."""
+    """Every answer to a request."""
     found = [m for _, m in client.received if m and "method" not in m and m.get("id") == request_id]
     return [m for m in found if type(m["id"]) is type(request_id)]
 
@@ -143,7 +143,7 @@ def stored(place: Path, session_id: str) -> SessionSnapshot:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that *pid* started, and theirs."""
+    """All descendant processes of *pid*."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children") if Path("/proc").exists() else ():
         for child in _read(task).split():
@@ -158,7 +158,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Wait, bounded, for something that no message announces."""
+    """Wait, bounded, for a condition that no message announces."""
     deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline, f"not in time: {what}"

@@ -1,4 +1,4 @@
-// The API, with the token that came in the address. It is kept in the storage of this origin: this host and this port alone.
+// The API client. The token comes from the address and is kept in this origin's storage: this host and port only.
 
 const KEY = "asnap-token";
 
@@ -30,7 +30,7 @@ async function answered(path, options = {}) {
   }
   if (response.ok) return response;
   let body = {};
-  try { body = await response.json(); } catch { /* no JSON: the status has to do */ }
+  try { body = await response.json(); } catch { /* not JSON: only the status is known */ }
   throw new Failure(response.status, body);
 }
 
@@ -48,23 +48,23 @@ export async function get(path, query = {}, signal) {
   return begun ?? (await answered(whole, {signal})).json();
 }
 
-// What the page asks first is asked for while its other modules are still on their way.
+// The first requests of the page are sent while its other modules are still loading.
 const early = new Map();
 
 export const SESSIONS = {limit: 2000};
-export const PAGE = 100;
+export const PAGE = 50;
 export const pageOf = (number) => Math.floor((number - 1) / PAGE) * PAGE + 1;
 
 function begin() {
   const asked = new URL(location.href);
-  const first = ["about", `sessions?limit=${SESSIONS.limit}`];
+  const first = ["about", `sessions?limit=${SESSIONS.limit}`]; // in the order in which they are shown
   if (asked.pathname.startsWith("/s/")) {
     const at = Number(asked.searchParams.get("at")), number = Number(asked.searchParams.get("m")) || 1;
-    first.splice(1, 0, `sessions/${asked.pathname.slice(3)}/messages?${at ? `at=${at}&` : ""}from=${pageOf(number)}&limit=${PAGE}`);
+    first.unshift(`sessions/${asked.pathname.slice(3)}/messages?${at ? `at=${at}&` : ""}from=${pageOf(number)}&limit=${PAGE}`);
   }
   for (const path of first) {
     const answer = answered(path).then((response) => response.json());
-    answer.catch(() => {}); // told where it is taken
+    answer.catch(() => {}); // reported by the caller of `get`
     early.set(path, answer);
   }
 }
@@ -83,7 +83,7 @@ export async function download(path, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// Calls `heard` with each event; tries again when the server was away.
+// Calls `heard` with each event; reconnects when the connection is lost.
 export async function listen(heard) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 8000)) {
     try {

@@ -1,11 +1,9 @@
-// The page: which address shows what, what keys do, and what happens when the store changes.
+// The page: routes, keyboard shortcuts, and updates when the store changes.
 
 import {get, listen} from "./api.js";
 import {fill, h, toast} from "./dom.js";
 import {Sessions} from "./list.js";
 import {SessionView} from "./session.js";
-import {showCompare} from "./compare.js";
-import {showStats, showTrash} from "./pages.js";
 
 const main = document.getElementById("main");
 export const app = {about: null, view: null, sessions: null};
@@ -17,7 +15,7 @@ export function go(path, {replace = false} = {}) {
 
 export function problem(error) {
   const what = {
-    wrong_token: "This page has no valid token.",
+    wrong_token: "This page has no valid token.", not_found: "There is no such session.", snapshot_not_found: "There is no such session or snapshot.",
     corrupted: "This session is damaged.", tampered: "This session was changed from outside.", damaged: "This session is damaged.",
     key_missing: "This session is encrypted, and the server has no key for it.", wrong_key: "This session is encrypted with another key.",
     version_unsupported: "This session was written by a newer release.",
@@ -33,16 +31,21 @@ export function failed(error) {
 async function route() {
   const url = new URL(location.href);
   const path = url.pathname;
+  document.body.dataset.page = path === "/" ? "list" : "view"; // a narrow screen shows only one of the two
   try {
     if (path.startsWith("/s/")) {
       const id = decodeURIComponent(decodeURIComponent(path.slice(3)));
       const at = Number(url.searchParams.get("at")) || null, number = Number(url.searchParams.get("m")) || null;
       if (app.view instanceof SessionView && app.view.id === id && app.view.shows(at)) await app.view.jump(number);
       else await leave(new SessionView(main, id, at)).open(number);
-    } else if (path === "/compare") await leave(null) || showCompare(main, url.searchParams.get("a"), url.searchParams.get("b"));
-    else if (path === "/stats") await leave(null) || showStats(main, url.searchParams.get("by") || "day");
-    else if (path === "/trash") await leave(null) || showTrash(main);
-    else {
+    } else if (path === "/compare") {
+      leave(null);
+      await (await import("./compare.js")).showCompare(main, url.searchParams.get("a"), url.searchParams.get("b"));
+    } else if (path === "/stats" || path === "/trash") {
+      leave(null);
+      const pages = await import("./pages.js");
+      await (path === "/trash" ? pages.showTrash(main) : pages.showStats(main, url.searchParams.get("by") || "day"));
+    } else {
       leave(null);
       document.title = "asnap";
       fill(main, h("div", {class: "empty"}, h("h1", {}, "Pick a session"), h("p", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous \u00b7 ", h("kbd", {}, "Enter"), " open \u00b7 ", h("kbd", {}, "/"), " search")));
@@ -74,7 +77,7 @@ function heard(event) {
     app.view?.changed?.(true);
   }
   if (["changed", "gone", "tail"].includes(event.type)) {
-    if (event.type !== "tail") app.sessions.load().catch(failed);
+    if (event.type !== "tail") app.sessions.heard(event);
     if (app.view && event.sessions.includes(app.view.id)) app.view.changed(event.type !== "tail", event.type === "gone");
   }
 }
@@ -113,8 +116,12 @@ async function start() {
   try {
     app.about = await get("about");
     app.sessions.head();
-    await Promise.all([app.sessions.load(), route()]);
+    const routed = route();
+    await app.view?.shown; // show the conversation before the list
     listen(heard);
+    await app.sessions.load();
+    if (!app.view?.info) app.view?.sketch();
+    await routed;
   } catch (error) {
     fill(main, problem(error));
   }

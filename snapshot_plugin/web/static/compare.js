@@ -1,4 +1,4 @@
-// Two sessions or snapshots side by side: what went, what came, what both have.
+// Two sessions or snapshots side by side: what was removed, what was added, what is common.
 
 import {get} from "./api.js";
 import {count, fill, h, icon, money, several} from "./dom.js";
@@ -42,7 +42,7 @@ function shown(found) {
     section("Tools", found.tools.slice(0, 50).map((tool) => `${tool.title || tool.tool_call_id} ${tool.status || ""}`)),
     h("h2", {}, "Messages"),
     found.common_prefix > 0 && h("p", {class: "facts"}, `${several(found.common_prefix, "message")} the same at the beginning`),
-    h("div", {class: "sides branches"}, column(found.removed, found.edited.map((each) => each.before), "minus", found.before), column(found.added, found.edited.map((each) => each.after), "plus", found.after)),
+    h("div", {class: found.edited.length || (found.removed.length && found.added.length) ? "sides branches" : "branches"}, column(found.removed, found.edited.map((each) => each.before), "minus", found.before), column(found.added, found.edited.map((each) => each.after), "plus", found.after)),
   ];
 }
 

@@ -1,4 +1,4 @@
-// Questions, and taking things back.
+// Dialogs, and undo.
 
 import {download, get, named, send} from "./api.js";
 import {fill, h, several, size, toast} from "./dom.js";
@@ -33,7 +33,7 @@ export async function confirmForget(ids) {
   return true;
 }
 
-// Without an operation there is nothing to take back: another tab may have done something since.
+// Offers undo only for a given operation: the latest one may come from another tab.
 export function undoToast(words, operation, after) {
   toast(words, operation && {label: "Undo", run: async () => {
     try {

@@ -1,4 +1,4 @@
-// Building the page: elements and text nodes only. Nothing that anybody said is ever parsed as HTML.
+// Builds the page from elements and text nodes only. Session content is never parsed as HTML.
 
 export function h(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -27,7 +27,7 @@ export function fill(element, ...children) {
   return add(element, children);
 }
 
-// Characters that turn the writing direction, cannot be seen, or control a terminal are shown by their numbers.
+// Characters that change the writing direction, are invisible, or control a terminal are shown as code points.
 const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]|[\u{e0000}-\u{e007f}]/gu;
 
 export function text(words) {
@@ -88,7 +88,7 @@ export function svg(name, attributes = {}, ...children) {
 const UNITS = [[60, "s"], [60, "min"], [24, "h"], [7, "d"], [52, "w"], [Infinity, "y"]];
 
 export function ago(moment, now = Date.now()) {
-  if (!(Date.parse(moment) > 0)) return ""; // not known
+  if (!(Date.parse(moment) > 0)) return ""; // unknown
   let number = Math.max(0, Math.floor((now - Date.parse(moment)) / 1000));
   for (const [step, unit] of UNITS) {
     if (number < step) return number === 0 && unit === "s" ? "now" : `${number} ${unit}`;
@@ -97,10 +97,19 @@ export function ago(moment, now = Date.now()) {
   return "";
 }
 
-// What people know a session by: its title, or how its first prompt begins.
+// The display name of a session: its title, or the beginning of its first prompt.
 export const nameOf = (session) => session.title || session.opening || (session.state && session.state !== "ok" ? session.session_id : "(untitled)");
-export const clock = (moment) => moment ? new Date(moment).toLocaleString([], {dateStyle: "medium", timeStyle: "medium"}) : "";
-export const count = (number) => Number(number).toLocaleString("en-US");
+
+// Numbers and times without Intl, because its first use takes longer than everything else on the page.
+export const count = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, ",");
+const two = (number) => String(number).padStart(2, "0");
+
+export function clock(moment) {
+  const at = new Date(moment);
+  if (!moment || Number.isNaN(at.getTime())) return "";
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
 export const several = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 export const money = (cost, currency) => cost === null || cost === undefined ? "" : currency && currency !== "USD" ? `${cost.toFixed(2)} ${currency}` : `$${cost.toFixed(2)}`;
 

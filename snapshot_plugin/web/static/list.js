@@ -1,11 +1,11 @@
-// The list at the side: filters, search, states; a row for each session, as many as the screen needs.
+// The sidebar list: filters, search, states; only the rows that the screen needs are rendered.
 
 import {SESSIONS, get, named, send} from "./api.js";
-import {ago, count, fill, h, icon, nameOf, several} from "./dom.js";
+import {ago, clock, count, fill, h, icon, nameOf, several} from "./dom.js";
 import {app, failed, go} from "./app.js";
 import {confirmForget} from "./dialogs.js";
 
-const SHOWN = 120;
+const SHOWN = 40;
 
 export const address = (id, query = {}) => {
   const asked = new URLSearchParams(query).toString();
@@ -15,6 +15,7 @@ export const address = (id, query = {}) => {
 export class Sessions {
   constructor(side) {
     this.rows = [];
+    this.drawn = new Map();
     this.shown = SHOWN;
     this.chosen = new Set();
     this.search = h("input", {type: "search", placeholder: "Search everything", "aria-label": "Search all sessions", autocomplete: "off", spellcheck: "false", oninput: () => this.typed(), onkeydown: (event) => this.key(event)});
@@ -39,6 +40,23 @@ export class Sessions {
     const found = await get("sessions", SESSIONS);
     this.rows = found.sessions;
     this.total = found.total;
+    this.update();
+  }
+
+  // Handles a change in the store: the event has the new rows, unless very many changed.
+  heard(event) {
+    if (this.total === undefined) return; // the list is still loading
+    if (event.type === "changed" && !event.rows) { this.load().catch(failed); return; }
+    const fresh = new Map((event.rows || []).map((row) => [row.session_id, row])), named = new Set(event.sessions);
+    const others = this.rows.filter((row) => !named.has(row.session_id));
+    this.total += others.length + fresh.size - this.rows.length;
+    this.rows = [...fresh.values(), ...others].sort((one, other) => (one.seq > 0) - (other.seq > 0) || Date.parse(other.changed_at) - Date.parse(one.changed_at));
+    this.update();
+  }
+
+  find(id) { return this.rows.find((row) => row.session_id === id); }
+
+  update() {
     for (const [name, value] of [["agent", (row) => [row.agent]], ["project", (row) => [row.cwd]], ["tag", (row) => [...row.tags, ...row.snapshot_tags]]]) this.options(name, value);
     this.draw();
   }
@@ -64,12 +82,28 @@ export class Sessions {
   }
 
   paint() {
-    const focused = document.activeElement?.closest?.(".rows")?.isSameNode(this.list) ? document.activeElement.dataset.id : null;
-    const top = this.list.scrollTop;
-    fill(this.list, this.visible.slice(0, this.shown).map((row) => this.row(row)), this.rows.length === 0 && h("li", {class: "empty"}, "No sessions yet. Begin with ", h("code", {}, "asnap run -- your-agent"), " or ", h("code", {}, "asnap demo"), "."));
-    this.list.scrollTop = top;
-    if (focused) this.link(focused)?.focus({preventScroll: true});
+    const rows = this.visible;
+    if (rows.length === 0) {
+      fill(this.list, this.rows.length ? h("li", {class: "empty"}, "No session fits these filters.") : h("li", {class: "empty"}, "No sessions yet. Begin with ", h("code", {}, "asnap run -- your-agent"), " or ", h("code", {}, "asnap demo"), "."));
+      return;
+    }
+    this.shown = Math.max(this.shown, rows.findIndex((row) => row.session_id === this.current) + 1);
+    const items = rows.slice(0, this.shown).map((row) => this.item(row));
+    items.forEach((item, n) => { if (this.list.children[n] !== item) this.list.insertBefore(item, this.list.children[n] ?? null); });
+    while (this.list.children.length > items.length) this.list.lastChild.remove();
     this.mark(this.current, location.pathname);
+  }
+
+  // Reuses the element that is already in the page, unless the session changed.
+  item(row) {
+    const now = JSON.stringify(row);
+    const drawn = this.drawn.get(row.session_id);
+    const item = drawn?.was === now ? drawn.item : this.row(row);
+    this.drawn.set(row.session_id, {was: now, item});
+    item.querySelector("time").textContent = ago(row.changed_at);
+    const box = item.querySelector(".choose");
+    if (box) box.checked = this.chosen.has(row.session_id);
+    return item;
   }
 
   row(row) {
@@ -82,8 +116,7 @@ export class Sessions {
     if (row.recovered) marks.push(h("span", {class: "chip"}, icon("rewind"), "recovered"));
     const about = [row.agent, row.cwd?.split("/").pop(), (row.messages > 0 || row.state === "ok") && several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
     const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${nameOf(row)}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});
-    if (box) box.checked = this.chosen.has(row.session_id);
-    return h("li", {class: row.state === "ok" ? "" : "bad"}, box, h("a", {href: address(row.session_id), dataset: {id: row.session_id}}, h("span", {class: "line"}, h("span", {class: "title"}, row.pinned && icon("pin", "pinned"), row.parent && icon("fork", "fork"), nameOf(row)), h("time", {datetime: row.changed_at, title: row.changed_at}, ago(row.changed_at))), h("span", {class: "line"}, h("span", {class: "about"}, about)), (marks.length || row.tags.length) ? h("span", {class: "line chips"}, marks, row.tags.map((tag) => h("span", {class: "chip tag"}, tag))) : null));
+    return h("li", {class: row.state === "ok" ? "" : "bad"}, box, h("a", {href: address(row.session_id), dataset: {id: row.session_id}}, h("span", {class: "line"}, h("span", {class: "title"}, row.pinned && icon("pin", "pinned"), row.parent && icon("fork", "fork"), nameOf(row)), h("time", {datetime: row.changed_at, title: clock(row.changed_at)})), h("span", {class: "line"}, h("span", {class: "about"}, about)), (marks.length || row.tags.length) ? h("span", {class: "line chips"}, marks, row.tags.map((tag) => h("span", {class: "chip tag"}, tag))) : null));
   }
 
   bulkBar() {
@@ -95,9 +128,12 @@ export class Sessions {
   link(id) { return [...this.list.querySelectorAll("a[data-id]")].find((each) => each.dataset.id === id); }
 
   mark(id, path) {
+    const another = this.current !== id;
     this.current = id;
     for (const link of this.list.querySelectorAll("a[aria-current]")) link.removeAttribute("aria-current");
-    if (id && !this.found) this.link(id)?.setAttribute("aria-current", "page");
+    const link = id && !this.found ? this.link(id) : null;
+    link?.setAttribute("aria-current", "page");
+    if (another) link?.scrollIntoView({block: "nearest"});
     for (const link of this.top.querySelectorAll("a")) link.pathname === path && path !== "/" ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
 
@@ -108,7 +144,12 @@ export class Sessions {
     links[Math.min(links.length - 1, Math.max(0, from + step))]?.focus();
   }
 
-  focus() { this.search.focus(); this.search.select(); }
+  focus() {
+    if (!this.search.offsetParent) go("/"); // a narrow screen shows either the list or a session
+    this.search.focus();
+    this.search.select();
+  }
+
   say(words) { this.notice.hidden = !words; this.notice.textContent = words; }
 
   clear() {
@@ -139,7 +180,7 @@ export class Sessions {
       const partly = found.unindexed ? ` \u00b7 ${several(found.unindexed, "session")} not indexed yet` : "";
       this.info.textContent = `${several(found.total_hits, "hit")} in ${several(found.total_sessions, "session")}${partly}`;
       if (found.unindexed) this.timer = setTimeout(() => this.search.value.trim() && this.ask(), 1500);
-      fill(this.list, found.sessions.map((session) => this.hits(session, found)));
+      fill(this.list, found.sessions.length || found.unindexed ? found.sessions.map((session) => this.hits(session, found)) : h("li", {class: "empty"}, "Nothing found."));
       this.list.scrollTop = 0;
     } catch (error) {
       if (error.name === "AbortError") return;

@@ -1,4 +1,4 @@
-// Markdown as DOM nodes: what agents write. Pictures are named, not fetched; links lead only to http and https.
+// Renders agents' Markdown as DOM nodes. Images are named, not fetched; only http and https links are clickable.
 
 import {h, icon, copy} from "./dom.js";
 

@@ -1,4 +1,4 @@
-// Where tokens and time went; what is in the trash, and what was done.
+// The pages for usage statistics, the trash, and the log of operations.
 
 import {get, send} from "./api.js";
 import {ago, clock, count, fill, h, money, several, size, svg, toast} from "./dom.js";
@@ -17,13 +17,14 @@ export async function showStats(main, by) {
     found.daily.length > 1 && [h("h2", {}, "Tokens a day"), chart(found.daily.slice(-90).map((day) => [day.day, day.tokens]))],
     found.hours.some(Boolean) && [h("h2", {}, "Messages by hour"), chart(found.hours.map((number, hour) => [`${hour} h`, number]))],
     h("h2", {}, `By ${by}`),
-    h("div", {class: "table", tabindex: "0"}, h("table", {}, h("thead", {}, h("tr", {}, [by, "sessions", "turns", "messages", "tokens", "cost"].map((name) => h("th", {}, name)))), h("tbody", {}, groups.map((group) => h("tr", {}, h("td", {}, group.key), [group.sessions, group.turns, group.messages, group.tokens].map((number) => h("td", {class: "number"}, count(number))), h("td", {class: "number"}, group.cost ? money(group.cost) : "")))))),
+    h("div", {class: "table", tabindex: "0"}, h("table", {}, h("thead", {}, h("tr", {}, [by, "sessions", "turns", "messages", "tokens", "cost"].map((name, n) => h("th", {class: n ? "number" : null}, name)))), h("tbody", {}, groups.map((group) => h("tr", {}, h("td", {}, group.key), [group.sessions, group.turns, group.messages, group.tokens].map((number) => h("td", {class: "number"}, count(number))), h("td", {class: "number"}, group.cost ? money(group.cost) : "")))))),
     found.topics.length > 0 && [h("h2", {}, "Topics"), h("p", {class: "chips"}, found.topics.map((topic) => h("span", {class: "chip"}, `${topic.term} ${topic.sessions}`)))]);
 }
 
-// Bars over a real axis: what they stand for below, how much at the side.
+// A bar chart with a numeric axis: labels below, amounts at the side.
 function chart(values) {
-  const [wide, tall, left, below] = [720, 150, 54, 22];
+  const wide = Math.min(720, Math.max(300, document.documentElement.clientWidth - 28)); // on a narrow screen labels keep their size
+  const [tall, left, below] = [150, 54, 22];
   const most = nice(Math.max(1, ...values.map(([, value]) => value)));
   const step = (wide - left) / values.length;
   const picture = svg("svg", {viewBox: `0 0 ${wide} ${tall + below}`, class: "chart", role: "img", "aria-label": `${values.length} values, up to ${count(Math.max(...values.map(([, value]) => value)))}`});
@@ -34,7 +35,7 @@ function chart(values) {
     label.textContent = short(most * share);
     picture.append(label);
   }
-  const every = Math.ceil(values.length / 8);
+  const every = Math.ceil(values.length / (wide / 90));
   values.forEach(([name, value], n) => {
     const high = (value / most) * (tall - 12);
     const bar = svg("rect", {x: left + n * step + step * 0.1, y: tall - high, width: Math.max(1, step * 0.8), height: high});

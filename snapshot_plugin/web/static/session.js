@@ -1,4 +1,4 @@
-// One session: what it is, its timeline, its conversation.
+// One session: its header, its timeline, its conversation.
 
 import {get, named, send} from "./api.js";
 import {ago, clock, copy, count, fill, h, icon, money, nameOf, several, size, toast} from "./dom.js";
@@ -15,12 +15,15 @@ const GRADES = {
 
 // What is wrong with a session, and what to do about it.
 const STATES = {
-  damaged: ["bad", "Damaged", "What can be read is shown; ", " says what is lost."],
+  damaged: ["bad", "Damaged", "", " says what is lost."],
   encrypted: ["warn", "Locked", "No key that asnap ui has opens it. ", " says which keys the store knows; start asnap ui again with the right one."],
   too_new: ["warn", "Too new", "A newer release wrote it; this one does not touch it. ", " brings you one that reads it."],
 };
 
-let scrubbing = false; // whether the slider had the focus when another snapshot was asked for
+// A command as the user has to type it: with --store if the store is not the default.
+const inStore = (command) => command?.startsWith("asnap ") ? command + app.about.option : command;
+
+let scrubbing = false; // whether the slider had the focus when another snapshot was requested
 
 export class SessionView {
   constructor(main, id, at) {
@@ -28,23 +31,38 @@ export class SessionView {
     this.headbox = h("header", {class: "session"});
     this.scroller = h("div", {class: "scroller", tabindex: "0", role: "region", "aria-label": "Conversation"});
     this.failed = failed;
+    this.shown = new Promise((resolve) => { this.conversation = resolve; });
   }
 
   shows(at) { return this.at === at; }
-  close() { this.closed = true; }
+  close() { this.closed = true; this.conversation(); }
+
+  // Shows what the list knows about the session until its details are loaded.
+  sketch() {
+    const session = app.sessions.find(this.id);
+    if (!session || this.closed) return;
+    this.info = {about: null, ...this.info, session};
+    if (!this.headbox.contains(document.activeElement)) this.draw();
+  }
+
+  async load() {
+    const path = `sessions/${named(this.id)}`;
+    const [info, history] = await Promise.all([get(path, {at: this.at}), get(`${path}/history`).then((past) => past.history, () => [])]);
+    Object.assign(this, {info, history});
+  }
 
   open(number) { this.ready = this.begin(number); return this.ready; }
 
   async begin(number) {
-    const path = `sessions/${named(this.id)}`;
     this.transcript = new Transcript(this.scroller, {id: this.id, at: this.at, failed, onvisible: (seen) => this.seen(seen), onfork: app.about.read_only ? null : (message) => this.fork(message)});
     this.transcript.onlink = (message) => go(address(this.id, {...(this.at ? {at: this.at} : {}), m: message}));
     fill(this.main, this.headbox, this.scroller);
-    const known = app.sessions.rows.find((row) => row.session_id === this.id);
-    if (known) { this.info = {session: known, about: null}; this.history = []; this.draw(); }
-    const wrong = await this.transcript.open(number).catch((error) => error); // the conversation first
+    this.history = [];
+    this.sketch();
+    const wrong = await this.transcript.open(number).catch((error) => error); // load the conversation first
+    this.conversation();
     if (this.closed) return;
-    [this.info, this.history] = await Promise.all([get(path, {at: this.at}), get(`${path}/history`).then((past) => past.history, () => [])]);
+    await this.load();
     if (this.closed) return;
     this.known0 = this.known;
     this.fresh = this.known0 && !this.at ? this.transcript.total - this.known0 : 0;
@@ -85,13 +103,14 @@ export class SessionView {
     if (this.closed) return;
     if (gone) { fill(this.main, h("div", {class: "empty"}, h("p", {}, "This session is in the trash."), h("p", {}, h("a", {href: "/trash"}, "Open the trash")))); return; }
     try {
-      if (whole) {
-        [this.info, this.history] = await Promise.all([get(`sessions/${named(this.id)}`, {at: this.at}), get(`sessions/${named(this.id)}/history`).then((past) => past.history, () => [])]);
-        if (!this.closed && !this.headbox.contains(document.activeElement)) this.draw();
-        else this.stale = true;
-      }
-      if (!this.at) await this.transcript.refresh();
+      if (whole) this.sketch();
+      await Promise.all([whole && this.renew(), !this.at && this.transcript.refresh()]);
     } catch (error) { failed(error); }
+  }
+
+  async renew() {
+    await this.load();
+    if (!this.closed && !this.headbox.contains(document.activeElement)) this.draw();
   }
 
   // The head -----------------------------------------------------------------------------------------------
@@ -100,17 +119,18 @@ export class SessionView {
     const {session, about} = this.info;
     const readOnly = app.about.read_only;
     const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), session.tokens ? `${count(session.tokens)} tokens` : "", money(session.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
-    const title = h("h1", {}, session.pinned && icon("pin", "pinned"), nameOf(session), !readOnly && session.state === "ok" && h("button", {class: "quiet", "aria-label": "Rename", onclick: () => this.rename()}, "Rename"));
-    fill(this.headbox, this.notes(session, about), h("div", {class: "titleline"}, title, h("span", {class: "grow"}), this.tags(session)), h("p", {class: "facts"}, facts), session.parent && h("p", {class: "facts"}, icon("fork"), "forked from ", h("a", {href: address(session.parent)}, session.parent), about?.forked_at !== null && ` at message ${about?.forked_at} \u00b7 `, h("a", {href: `/compare?${new URLSearchParams({a: session.parent, b: this.id})}`}, "compare")), about?.note && h("p", {class: "note"}, about.note), this.buttons(session), about && this.more(about, session), this.timeline());
+    const title = h("h1", {title: nameOf(session)}, session.pinned && [icon("pin", "pinned"), " "], nameOf(session));
+    const rename = !readOnly && session.state === "ok" && h("button", {class: "quiet", onclick: () => this.rename()}, "Rename");
+    fill(this.headbox, this.notes(session, about), h("div", {class: "titleline"}, title, rename, h("span", {class: "grow"}), this.tags(session)), h("p", {class: "facts"}, facts), session.parent && h("p", {class: "facts"}, icon("fork"), "forked from ", h("a", {href: address(session.parent)}, session.parent), about?.forked_at !== null && ` at message ${about?.forked_at} \u00b7 `, h("a", {href: `/compare?${new URLSearchParams({a: session.parent, b: this.id})}`}, "compare")), about?.note && h("p", {class: "note"}, about.note), this.buttons(session), about && this.more(about, session), this.timeline());
   }
 
   notes(session, about) {
     const told = [];
     const state = STATES[session.state];
-    if (state) told.push([state[0], `${state[1]}: ${session.problem || ""}. ${state[2]}`, session.next, state[3]]);
+    if (state) told.push([state[0], `${state[1]}: ${session.problem || ""}. ${state[2]}`, inStore(session.next), state[3]]);
     for (const each of about?.skipped || []) told.push(["bad", `Skipped: ${each}.`]);
     if (session.live) told.push(["live", `Live: process ${session.live.pid} on ${session.live.host} has it, since ${clock(session.live.since)}. Changes made here go through that process.`]);
-    if (session.ended_unexpectedly) told.push(["warn", `Its process died${session.last_sign ? ` ${ago(session.last_sign)} ago` : ""}. What was said last is shown from its log; `, "asnap recover", " makes it a snapshot."]);
+    if (session.ended_unexpectedly) told.push(["warn", `Its process died${session.last_sign ? ` ${ago(session.last_sign)} ago` : ""}. What was said last is shown from its log; `, inStore("asnap recover"), " makes it a snapshot."]);
     if (this.at) told.push(["past", `This is snapshot ${this.at}, as it was then. `]);
     return told.map(([kind, before, command, after]) => h("p", {class: `banner ${kind}`, role: "status"}, h("span", {}, before, command && h("code", {}, command), after), kind === "past" && h("button", {onclick: () => go(address(this.id))}, "Back to now")));
   }
@@ -172,7 +192,7 @@ export class SessionView {
     const words = h("output", {});
     const tell = (n) => { const row = past[n]; fill(words, `snapshot ${row.seq} (${n + 1} of ${past.length}) \u00b7 ${clock(row.saved_at)} \u00b7 ${row.trigger} \u00b7 ${several(row.messages, "message")}${row.state !== "ok" ? ` \u00b7 ${row.state}` : ""}`, row.tags.map((tag) => h("span", {class: "chip"}, tag))); };
     const slider = h("input", {type: "range", min: "0", max: String(past.length - 1), value: String(at), "aria-label": "Snapshot", oninput: () => { tell(Number(slider.value)); [...bars.children].forEach((bar, n) => bar.classList.toggle("on", n * step <= Number(slider.value))); }, onchange: () => {
-      clearTimeout(this.timer); // several steps by key are one
+      clearTimeout(this.timer); // coalesce several key presses
       this.timer = setTimeout(() => { scrubbing = document.activeElement === slider; this.look(past[Number(slider.value)].seq); }, 250);
     }});
     tell(at);
@@ -194,8 +214,7 @@ export class SessionView {
   }
 
   async reload() {
-    this.info = await get(`sessions/${named(this.id)}`, {at: this.at});
-    this.history = (await get(`sessions/${named(this.id)}/history`)).history;
+    await this.load();
     this.draw();
     await app.sessions.load();
   }

@@ -1,5 +1,5 @@
-// A conversation of any length: only what is near the screen is in the page. Heights that are not known yet are
-// guessed; what is on the screen stays where it is while guesses become measurements.
+// A conversation of any length: only messages near the screen are in the page. Unknown heights are estimated;
+// visible messages do not move when estimates are replaced by measurements.
 
 import {PAGE, get, named, pageOf} from "./api.js";
 import {h, fill, icon, clock, count, copy, several} from "./dom.js";
@@ -17,16 +17,15 @@ export class Transcript {
     this.heights = [];
     this.rows = new Map();
     this.opened = new Set();
-    this.anchor = null;
+    this.near = NEAR;
     this.box = h("div", {class: "messages", role: "feed", "aria-label": "Conversation"});
     this.top = h("div", {class: "spacer"});
     this.bottom = h("div", {class: "spacer"});
-    this.scroll = () => { this.held = null; this.draw(); };
     this.wheel = () => { this.held = null; };
     scroller.addEventListener("scroll", () => { if (!this.moving) requestAnimationFrame(() => this.draw()); });
     for (const kind of ["wheel", "touchmove", "keydown", "pointerdown"]) scroller.addEventListener(kind, this.wheel, {passive: true});
     this.observer = new ResizeObserver(() => this.measure());
-    new ResizeObserver(() => { if (this.held) this.draw(); }).observe(scroller); // what stands above it has grown
+    new ResizeObserver(() => { if (this.held) this.draw(); }).observe(scroller); // the header above it may have grown
   }
 
   async open(number) {
@@ -34,11 +33,14 @@ export class Transcript {
     await this.load(Math.max(1, pageOf(wanted)));
     fill(this.scroller, this.top, this.box, this.bottom);
     this.held = number ? {number: Math.min(number, this.total), offset: 8} : null;
+    this.near = 0; // draw the visible part first, the rest in the next frame
     this.draw();
+    this.near = NEAR;
     if (number) this.mark(number);
+    requestAnimationFrame(() => setTimeout(() => this.draw()));
   }
 
-  // Called when the session grew; keeps what is read where it is, or follows the end.
+  // Called when the session grew; keeps the scroll position, or follows the end.
   async refresh() {
     const atEnd = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < 80;
     const before = this.total;
@@ -88,19 +90,19 @@ export class Transcript {
     return [Math.max(1, this.total), 0];
   }
 
-  // Puts the messages near the screen into the page. `held` is a message that stays put until the user scrolls.
+  // Renders the messages near the screen. `held` is a message that keeps its position until the user scrolls.
   draw() {
     if (!this.total) { fill(this.box, h("p", {class: "empty"}, "Nothing was said yet.")); return; }
     const view = this.scroller.clientHeight || 600;
-    let top = this.scroller.scrollTop; // of what is held it is worked out: there may be nothing to scroll yet
+    let top = this.scroller.scrollTop; // computed for a held message, as there may be nothing to scroll yet
     if (this.held?.end) top = Math.max(0, this.offset(this.total + 1) - view);
     else if (this.held) top = Math.max(0, this.offset(this.held.number) - this.held.offset);
     const [first, into] = this.at_offset(top);
     const keep = this.held && !this.held.end ? {number: this.held.number, offset: this.held.offset} : {number: first, offset: -into};
     let start = first;
-    for (let room = NEAR; start > 1 && room > 0; start -= 1) room -= this.height(start - 1);
+    for (let room = this.near; start > 1 && room > 0; start -= 1) room -= this.height(start - 1);
     let end = first;
-    for (let room = view + NEAR; end < this.total && room > 0 && end - start < MOST; end += 1) room -= this.height(end);
+    for (let room = view + this.near; end < this.total && room > 0 && end - start < MOST; end += 1) room -= this.height(end);
     this.show(start, end);
     this.measureRows();
     this.top.style.height = `${this.offset(start)}px`;
@@ -268,7 +270,7 @@ export function diffOf(change) {
   return h("div", {class: "diff"}, h("p", {class: "path"}, change.path, h("button", {class: "copy quiet", "aria-label": "Copy the path", onclick: () => copy(change.path)}, icon("copy"))), h("pre", {tabindex: "0"}, shown.map(([mark, line]) => h("span", {class: mark === "+" ? "plus" : mark === "-" ? "minus" : mark === "@" ? "skipped" : "same"}, mark === "@" ? `\u22ef ${line}\n` : `${mark} ${line}\n`))));
 }
 
-// Lines that went and came, told by what both have in common at the ends and, where that is small, by the longest common run.
+// A line diff: strips the common head and tail, then uses the longest common subsequence if the rest is small.
 function lineDiff(before, after) {
   const a = before === "" ? [] : before.replace(/\n$/, "").split("\n"), b = after === "" ? [] : after.replace(/\n$/, "").split("\n");
   let head = 0, tail = 0;

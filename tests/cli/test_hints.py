@@ -1,0 +1,54 @@
+"""Hints fit a person at a shell: they name the option, the variable or the command that helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_an_unknown_option_before_the_agent_is_a_usage_error(asnap: Asnap, command: str) -> None:
+    ran = asnap(command, "--bogus", "--", "opencode", "acp")
+
+    assert ran.code == 2
+    assert "No such option" in ran.err
+    assert "--bogus" in ran.err
+    assert f"next: asnap {command} --help" in ran.err
+
+
+def test_export_to_a_missing_directory_names_the_directory(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "hello"))
+
+    ran = asnap("export", "01aaaa", "-o", "missing/talk.md")
+
+    assert ran.code == 1
+    assert "check that the directory exists" in ran.err
+    assert "free space" not in ran.err
+
+
+def test_import_of_an_unknown_file_names_the_formats(asnap: Asnap) -> None:
+    Path("notes.txt").write_text("root:x:0:0\n")
+
+    ran = asnap("import", "notes.txt")
+
+    assert ran.code == 2
+    assert "is not a session file" in ran.err
+    assert "next: asnap import --help" in ran.err
+
+
+def test_a_key_for_a_plain_store_names_the_variable(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(place, session("01aaaa", "hello"))
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse battery staple")
+
+    ran = asnap("list")
+
+    assert ran.code == 2
+    assert "unset ASNAP_KEY… and ASNAP_PASSPHRASE" in ran.err
+    assert "asnap keys init --encrypt-existing" in ran.err
+    assert "correct horse" not in ran.err
