@@ -210,6 +210,7 @@ class SnapshotManager:
                 auto.set_interval(every)
             else:
                 await self._sessions.start(session, every, self._tasks, baseline=baseline)
+                self.retention.started(session.session_id)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
         """Stop saving the session automatically, after one last save if *save*; default: ``snapshot_on_exit``.

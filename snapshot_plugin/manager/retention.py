@@ -82,7 +82,8 @@ class Retention:
         self._store, self._config, self._report, self._clock = store, config, report, clock
         self._lengths: OrderedDict[str, int] = OrderedDict()
         """How many snapshots each session has; those of which it is not known are looked at with the next save."""
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, int] = {}
+        """The sessions to look at, and how often each was saved since the last look."""
         self._wake = anyio.Event()
         self._sweeping: anyio.Event | None = None
         self._trimming = anyio.Lock()
@@ -95,9 +96,13 @@ class Retention:
 
     def written(self, session_id: str) -> None:
         """A snapshot was written."""
-        self._dirty.add(session_id)
+        self._dirty[session_id] = self._dirty.get(session_id, 0) + 1
         if session_id in self._lengths:
             self._lengths[session_id] += 1
+
+    def started(self, session_id: str) -> None:
+        """A session went live: trim what its last run left, with the next save or when it stops."""
+        self._dirty.setdefault(session_id, 0)
 
     async def run(self) -> None:
         """Sweep the store now and every hour, and trim sessions soon after they were saved."""
@@ -114,16 +119,16 @@ class Retention:
 
     async def apply(self, session_id: str, *, exactly: bool = False) -> None:
         """Trim a session that was saved here, if enough snapshots are over the limit; with *exactly*, always."""
-        if session_id not in self._dirty:
-            return
-        try:
-            async with self._trimming:
+        async with self._trimming:
+            if session_id not in self._dirty:
+                return
+            try:
                 await self._apply(session_id, exactly=exactly)
-        except SnapshotNotFound:
-            self._dirty.discard(session_id)
-        except Exception as error:  # noqa: BLE001 — reported, and tried with the next save
-            self._dirty.discard(session_id)
-            self._report.failed(session_id, "retention", error)
+            except SnapshotNotFound:
+                del self._dirty[session_id]
+            except Exception as error:  # noqa: BLE001 — reported, and tried with the next save
+                del self._dirty[session_id]
+                self._report.failed(session_id, "retention", error)
 
     async def aclose(self) -> None:
         """Finish the sweep in progress, and trim the sessions saved here within a short time limit."""
@@ -138,13 +143,15 @@ class Retention:
         allowed = limit if exactly else limit + batch - 1
         if self._lengths.get(session_id, allowed + 1) <= allowed:
             return
+        saves = self._dirty[session_id]
         history = await self._store.history(session_id)
         kept = len(history)
         if kept > allowed or self._config.retention is not None:
             kept = await self._trim(session_id, history)
-        self._remember(session_id, kept)
-        if exactly or kept <= limit:
-            self._dirty.discard(session_id)
+        late = self._dirty[session_id] - saves  # written after the history was read
+        self._remember(session_id, kept + late)
+        if not late and (exactly or kept <= limit):
+            del self._dirty[session_id]
 
     def _remember(self, session_id: str, length: int) -> None:
         # A policy, unlike the count, is applied after each batch of saves, whatever the length.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from snapshot_plugin import (
     RetentionPolicy,
     SnapshotConfig,
     SnapshotManager,
+    SnapshotMeta,
     SnapshotStore,
 )
+from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.model.policy import BEFORE_FALLBACK
+from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.testing import make_snapshot
 from tests.manager.sessions import Chat
 
@@ -66,9 +69,50 @@ async def test_short_runs_leave_no_more_snapshots_than_the_limit(
             while len(await numbers(store)) > limit:  # each next run trims what a busy machine left
                 async with SnapshotManager(store, SnapshotConfig(**settings)) as manager:
                     await manager.start_auto_snapshot(chat)
-                    await anyio.sleep(0.02)
         assert len(await numbers(store)) == limit
         assert (await store.load("chat")).messages[-1].text == "11: last"
+
+
+class SavedMeanwhile(FilesystemStore):
+    """A store in which another save lands right after a history was read."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[FilesystemStore], Awaitable[None]]) -> None:
+        super().__init__(root)
+        self._meanwhile = [meanwhile]
+
+    async def history(self, session_id: str, **options: Any) -> Sequence[SnapshotMeta]:
+        found = await super().history(session_id, **options)
+        if self._meanwhile:
+            await self._meanwhile.pop()(self)
+        return found
+
+
+async def test_snapshot_saved_while_its_session_is_trimmed_is_counted(tmp_path: Path) -> None:
+    async def save(store: FilesystemStore, number: int) -> None:
+        await store.save(make_snapshot(*map(str, range(number)), session_id="chat"))
+        retention.written("chat")
+
+    async with SavedMeanwhile(tmp_path, lambda store: save(store, 4)) as store:
+        report = Reporter(EventBus(), utc_now)
+        retention = Retention(store, SnapshotConfig(max_snapshots_per_session=3), report, utc_now)
+        for number in range(1, 4):
+            await save(store, number)
+        await retention.apply("chat")
+        assert await numbers(store) == [4, 3, 2, 1]
+        await retention.aclose()
+        assert await numbers(store) == [4, 3, 2]
+
+
+async def test_what_the_last_run_left_is_trimmed_although_nothing_is_saved(tmp_path: Path) -> None:
+    chat = Chat("chat", "hello")
+    async with FilesystemStore(tmp_path) as store:
+        for _ in range(6):
+            chat.say("more")
+            await store.save(chat.snapshot())
+        baseline = await store.read("chat")
+        async with SnapshotManager(store, SnapshotConfig(max_snapshots_per_session=3)) as manager:
+            await manager.start_auto_snapshot(chat, baseline=baseline)
+        assert await numbers(store) == [6, 5, 4]
 
 
 async def test_explicit_saves_of_a_manager_that_was_never_opened_are_trimmed(tmp_path: Path) -> None:

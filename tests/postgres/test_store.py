@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,11 +183,14 @@ class TestRefusals:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of the test's own thread: leases are renewed in others, also those of other tests."""
     statements: list[str] = []
     rows = Database.rows
+    this_thread = threading.get_ident()
 
     def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
-        statements.append(text)
+        if threading.get_ident() == this_thread:
+            statements.append(text)
         return rows(database, text, *values)
 
     monkeypatch.setattr(Database, "rows", counted)
