@@ -36,7 +36,7 @@ Compare codes, not messages.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 __all__ = [
     "EXIT_CODES",
@@ -129,6 +129,18 @@ class StoreNotFound(NotFound):
 
     code = "store_not_found"
     default_hint = "check the path or URL; the first recorded session creates a store"
+
+    is_place_there = False
+    """True if the database or bucket was reached and holds no store yet."""
+
+    @classmethod
+    def empty(cls, place: str, *, check: str) -> Self:
+        """The error for a database or bucket that was reached and holds no store yet."""
+        error = cls(
+            f"there is no store at {place} yet", hint=f"the first recorded session creates it; check {check}"
+        )
+        error.is_place_there = True
+        return error
 
 
 class Damaged(SnapshotError):

@@ -64,9 +64,10 @@ def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = 
     """The activity of a session over time, earliest first.
 
     *history* is its snapshots, oldest first: the increase since the previous snapshot counts at the time the
-    session last changed. *said* is the times of its messages; without them, the growth of the snapshots is used.
+    session last changed. *said* is the times of its messages: one without a time, as the last of an interrupted
+    turn, counts with the message before it. If no message has a time, the growth of the snapshots is used.
     """
-    moments = [moment for moment in said if moment is not None]
+    moments = _without_gaps(said)
     happened = [TimeSlot(moment, messages=1) for moment in moments]
     before = SnapshotMeta(session_id="-", seq=0, saved_at=_EPOCH)
     for meta in history:
@@ -75,6 +76,12 @@ def slots_of(history: Iterable[SnapshotMeta], said: Iterable[datetime | None] = 
             happened.append(growth._replace(messages=0) if moments else growth)
             before = meta
     return _in_slots(happened)
+
+
+def _without_gaps(said: Iterable[datetime | None]) -> list[datetime]:
+    times = list(said)
+    last = next((time for time in times if time is not None), None)
+    return [] if last is None else [last := time or last for time in times]
 
 
 def _growth(before: SnapshotMeta, after: SnapshotMeta) -> TimeSlot:

@@ -235,7 +235,7 @@ class ObjectStore(KeyedStore):
 
     def _made(self) -> Stored:
         if not self._create:
-            raise StoreNotFound(f"there is no store at {self._bucket.name}", hint="check the URL")
+            raise StoreNotFound.empty(self._bucket.name, check="the URL if you expected one")
         is_new = not self._has_keys() and not self._bucket.names("sessions")
         if is_new:
             self._objects.race()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -10,6 +11,8 @@ import pytest
 
 from snapshot_plugin import open_store, persistent_session
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import place_of
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap
 from tests.store.s3_server import BUCKET, S3Server, running
@@ -65,6 +68,29 @@ def test_a_bucket_is_refused_for_live_sessions_before_anything_starts(
     assert "no leases" in ran.err
     assert "postgresql://" in ran.err
     assert not started.exists()
+
+
+def test_list_of_an_empty_database_says_how_to_begin(asnap: Asnap, postgres_url: str) -> None:
+    ran = asnap("list", "--store", postgres_url)
+    assert (ran.code, "asnap chat --" in ran.err) == (0, True), ran
+    assert asnap("list", "--store", postgres_url.replace("/postgres?", "/nosuch?")).code == 10
+
+
+def test_list_of_an_empty_bucket_says_how_to_begin(asnap: Asnap, bucket: S3Server) -> None:
+    ran = asnap("list", "--json", "--store", f"s3://{BUCKET}/nothing-here")
+    assert (ran.code, ran.json["sessions"]) == (0, []), ran
+
+
+def test_session_of_a_crashed_owner_is_free_when_its_lease_expires(asnap: Asnap, postgres_url: str) -> None:
+    with open_store(postgres_url).sync as store:
+        store.save(make_snapshot("a"))
+    place = place_of(open_store(postgres_url))
+    assert place is not None
+    hold = place.take("session", Owner.this_process(since=datetime.now(UTC)))
+    ran = asnap("resume", "session", "--print", "--store", postgres_url)
+    hold.release()
+    assert ran.code == 6
+    assert "its lease has expired" in ran.err
 
 
 @pytest.mark.usefixtures("bucket")

@@ -57,9 +57,14 @@ def test_damaged_snapshot_is_not_counted() -> None:
     assert sum(slot.tokens for slot in slots_of(history)) == 130
 
 
+def test_message_without_a_time_counts_with_the_one_before_it() -> None:
+    (slot,) = slots_of([meta(messages=4)], [None, MONDAY, MONDAY, None])
+    assert (slot.start, slot.messages) == (MONDAY.replace(minute=0), 4)
+
+
 def test_messages_count_at_their_own_times() -> None:
-    said = [MONDAY, MONDAY + timedelta(hours=2), None]
-    assert [(slot.start.hour, slot.messages) for slot in slots_of([meta(messages=3)], said)] == [(9, 1), (11, 1)]
+    said = [MONDAY, MONDAY + timedelta(hours=2)]
+    assert [(slot.start.hour, slot.messages) for slot in slots_of([meta(messages=2)], said)] == [(9, 1), (11, 1)]
 
 
 def test_messages_without_times_count_when_the_snapshots_grew() -> None:

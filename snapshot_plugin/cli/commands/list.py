@@ -15,6 +15,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
+from snapshot_plugin.errors import StoreNotFound
 from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
 from snapshot_plugin.operations.scope import Selection, here, tagged_before
 from snapshot_plugin.operations.session_rows import SessionRow, every_row, marks, rows_at, unsaved_rows
@@ -219,7 +220,12 @@ def _rows_elsewhere(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedS
             archived = await anyio.to_thread.run_sync(archived_stores, store, call.now)
             return await every_row(store, await store.list()), getattr(store, "has_key", False), archived
 
-    return anyio.run(rows)
+    try:
+        return anyio.run(rows)
+    except StoreNotFound as error:
+        if not error.is_place_there:
+            raise
+        return [], False, ()
 
 
 def _lag(store: ArchivedStore, now: datetime) -> str:

@@ -164,7 +164,7 @@ async def command(
     async with call.live() as store:
         await recover_first(call, store)
         row = await _wanted(call, store, ref, may_pick=not execute)
-        _refuse_live(row, call.now)
+        _refuse_live(row, call.now, call.config.storage_path)
         stored = await store.read(row.session_id)
     known = about(stored)
     command_ = _agent_command(known, agent, row, call.config.storage_path)
@@ -246,14 +246,15 @@ def _newest_here(rows: Sequence[SessionRow]) -> SessionRow:
     )
 
 
-def _refuse_live(row: SessionRow, now: datetime) -> None:
+def _refuse_live(row: SessionRow, now: datetime, place: str) -> None:
     if row.live:
         who = f"process {row.live.pid} on {row.live.host} has had it for {span(row.live.since, now)}"
         command = " ".join(row.live.command)
+        crashed = "; if it crashed, try again when its lease has expired, in seconds" if "://" in place else ""
         error = SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
-            hint="end that process, or continue in a fork of its newest snapshot",
+            hint=f"end that process, or continue in a fork of its newest snapshot{crashed}",
         )
         raise with_next(error, f"asnap fork {row.session_id}")
 

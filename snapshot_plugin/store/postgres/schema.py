@@ -118,7 +118,7 @@ def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[]
     """
     version = _version(database)
     if version is None and not create:
-        raise StoreNotFound(f"there is no store at {database.address.name}", hint="check schema= and prefix=")
+        raise StoreNotFound.empty(database.address.name, check="schema= and prefix= if you expected one")
     if version is None or version < len(MIGRATIONS):
         _migrate(database, new_marker)
     elif version > len(MIGRATIONS):
