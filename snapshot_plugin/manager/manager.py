@@ -205,8 +205,7 @@ class SnapshotManager:
         if self._hosted.get(session.session_id):
             return  # a host records it, and has it saved after every turn
         async with self._starting:
-            auto = self._sessions.same(session)
-            if auto is not None:
+            if auto := self._sessions.same(session):
                 auto.set_interval(every)
             else:
                 await self._sessions.start(session, every, self._tasks, baseline=baseline)
