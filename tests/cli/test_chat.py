@@ -78,10 +78,11 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         terminal.wait_for("part-010")
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
-        terminal.wait_for("was interrupted just now, after 2 turns.")
+        terminal.wait_for("“say remember the zebra” was interrupted just now, after 2 turns.")
         terminal.wait_for("Resume it? [Y/n]")
         terminal.send(ENTER)
-        terminal.wait_for("restored: ")
+        terminal.wait_for("starting the agent")
+        terminal.wait_for("restored: native-load, 4 messages, from the agent's own memory")
         terminal.wait_for("remember the zebra")
         terminal.wait_for("part-010")
         said(terminal, "remember", "earlier turns")
@@ -303,7 +304,7 @@ def test_session_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], pla
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with Terminal("chat", "--", *agent) as terminal:
-        terminal.wait_for("another way was interrupted")
+        terminal.wait_for("“another way” was interrupted")
         terminal.send("n")
         terminal.wait_for("/help for commands")
 

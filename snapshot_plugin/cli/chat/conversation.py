@@ -33,6 +33,11 @@ _SHOWN_LINES, _SHOWN_CHARACTERS = 40, 4000
 _SAVE, _PROMPTLY = 10.0, 1.0
 _CAPABILITIES = {"_meta": {"asnap": {"restored": True}}}
 """Asks the recorder to report when it has restored the session in a restarted agent."""
+_MEMORY = {
+    "native-load": "from the agent's own memory",
+    "native-resume": "from the agent's own memory",
+    "context": "told to the agent with your next prompt",
+}
 _HELP = (
     "/sessions        pick another session and continue it",
     "/fork [TITLE]    branch this session, and go on with the branch",
@@ -148,7 +153,9 @@ class Conversation:
             self._restored[self.session_id] = "restored"
             return
         grade = plain(str(report.get("grade")))
-        self._display.line(f"restored: {grade}, {several(int(report.get('messages', 0)), 'message')}", fg="green")
+        count = several(int(report.get("messages", 0)), "message")
+        words = (f"restored: {grade}", count, _MEMORY.get(grade, ""))
+        self._display.line(", ".join(filter(None, words)), fg="green")
         self._learn_restored(self.session_id, report)
 
     def _learn_restored(self, session_id: str, report: Mapping[str, Any]) -> None:

@@ -80,6 +80,7 @@ async def chat(
     demand = ("--require", require) if require else ()
     store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
     talk = Conversation(call, store, our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent))
+    call.out.note("starting the agent …", dim=True)  # some take seconds
     async with talk.connection:
         await talk.begin()
         with remembered(call) as talk.entered:
@@ -119,7 +120,7 @@ async def _wanted(call: Call, row: SessionRow) -> bool:
     from snapshot_plugin.operations.text import long_ago
 
     when = long_ago(row.changed_at, call.now).replace("now", "just now")
-    call.out.note(f"{row.name} was interrupted {when}, after {row.length}.", fg="yellow")
+    call.out.note(f"“{row.name}” was interrupted {when}, after {row.length}.", fg="yellow")
     call.out.note("  Resume it? [Y/n]")
     keys = TurnKeys(lambda: None)
     choices = {"y": "y", "n": "n", Keys.Enter: "y", Keys.ControlC: "leave", Keys.ControlD: "leave"}
