@@ -20,7 +20,7 @@ import snapshot_plugin
 
 __all__ = ["AGENT", "PATIENCE", "Client", "RpcError", "allow", "reject"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
 """The command of the scripted agent; append flags to it."""
 
@@ -105,7 +105,7 @@ class Client:
     ) -> None:
         self.hang_up()
         try:
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
         for reader in self._readers:

@@ -46,7 +46,7 @@ class Remembers:
         self._reads: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read(self) -> bytes:
-        return self._reads.get(timeout=20)
+        return self._reads.get(timeout=60)
 
     def send(self, data: bytes) -> bytes:
         for message in map(json.loads, data.splitlines()):
@@ -131,7 +131,7 @@ def test_a_restore_runs_through_few_modules(tmp_path: Path) -> None:
         answer = answer_to(asks, shown, "session/load", {"sessionId": "s", "cwd": "/", "mcpServers": []})
         road = {module for module in tuple(modules) if module.startswith(("acp.", "live."))}
         os.close(asks)
-        relay.join(20)
+        relay.join(60)
         assert proxy.end() == 0
     for fd in (client_in, client_out):
         os.close(fd)

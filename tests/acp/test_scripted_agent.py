@@ -205,7 +205,7 @@ def test_agent_exits_at_stdin_eof_in_mid_turn() -> None:
         client.begin_prompt(client.new_session(), "slow-tool 60")
         client.wait_for_update("tool_call_update", status="in_progress")
         client.hang_up()
-        assert client.exit_status(timeout=10) == 0
+        assert client.exit_status() == 0
 
 
 # Misbehaviour ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ __all__ = ["Json", "Peer", "Refused", "connected", "words"]
 
 Json = dict[str, Any]
 Handler = Callable[[Json], Awaitable[Json]]
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Refused(Exception):

@@ -22,7 +22,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp_sdk.agents.updates import text_block
 
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
-PATIENCE = 30.0
+PATIENCE = 60.0
 ROOT = Path(snapshot_plugin.__file__).parent.parent
 Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import AgentUnavailable
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def python(code: str) -> list[str]:

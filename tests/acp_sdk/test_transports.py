@@ -74,7 +74,7 @@ async def served() -> AsyncIterator[int]:
         yield listening.getsockname()[1]
     finally:
         server.should_exit = True
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
         listening.close()
 
 

@@ -22,7 +22,9 @@ from tests import forkserver
 
 __all__ = ["Terminal"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
+_SOON = 50
+"""Milliseconds after which a condition that is not about the screen is looked at again."""
 
 
 class _Screen(pyte.Screen):
@@ -50,6 +52,8 @@ class Terminal:
         self._stream: Any = pyte.ByteStream(self.screen)
         self.received = b""
         self._end, theirs = pty.openpty()
+        self._ready = select.poll()  # not select(): a test run may have over a thousand files open
+        self._ready.register(self._end, select.POLLIN)
         self._set_size()
         self._child = forkserver.Popen(
             [sys.executable, "-m", "snapshot_plugin", *map(str, words)],
@@ -71,7 +75,7 @@ class Terminal:
     ) -> None:
         os.close(self._end)
         try:
-            self._child.wait(1)
+            self._child.wait(self._patience)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait(self._patience)
@@ -127,8 +131,8 @@ class Terminal:
         )
 
     def _read(self) -> bool:
-        """Show what the command writes within a second; False when it has closed the terminal."""
-        if not select.select([self._end], [], [], 1)[0]:
+        """Show what the command writes next, if it does so soon; False when it has closed the terminal."""
+        if not self._ready.poll(_SOON):
             return True
         try:
             data = os.read(self._end, 65536)

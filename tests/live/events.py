@@ -10,7 +10,7 @@ from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 LONG = 1000

@@ -109,8 +109,12 @@ class FullDisk:
         patch.setattr(Spool, "_write", refuse)
 
 
-def die(live: LiveSession) -> None:
-    """Lose the lease as a killed process does."""
+def die(sessions: LiveSessions, live: LiveSession) -> None:
+    """Lose the lease as a killed process does, of which no thread goes on."""
+    sessions.stop()
+    for thread in (sessions._saves._thread, sessions._flushes._thread):
+        if thread is not None:
+            thread.join(PATIENCE)
     hold = live._spool.hold
     assert isinstance(hold, FileHold)
     hold.lease._leave_to_parent()
@@ -145,11 +149,10 @@ def test_checkpoint_saves_soon_in_the_background(
 
 def test_resumed_session_includes_its_dead_owners_spool(store: FilesystemStore) -> None:
     first = opened(store)
-    first._context.touch = lambda _session: None  # no save in the background takes the lease again
     live = first.begin(blank(), {"provider_type": "said"})
     live.save()
     live.record({"ask": "still there?"})
-    die(live)
+    die(first, live)
     second = opened(store)
     resumed = second.resume("s")
     assert texts(resumed.snapshot()) == ["still there?"]
@@ -229,7 +232,7 @@ def test_labels_of_a_live_session_survive_a_kill(store: FilesystemStore) -> None
     live.relabel({"title": "named", "pinned": True})
     with pytest.raises(InvalidInput):
         live.relabel({"tags": "no list"})
-    die(live)
+    die(first, live)
     second = opened(store)
     resumed = second.resume("s")
     assert (resumed.snapshot().title, resumed.snapshot().pinned) == ("named", True)
@@ -302,7 +305,7 @@ def test_events_that_arrive_during_the_save_that_closes_a_gap_are_spooled_after_
     assert live.is_recorded
     assert live.record({"say": "later"})
     assert [event["say"] for event in spooled(store)] == ["meanwhile", "later"]
-    die(live)
+    die(sessions, live)
     found = opened(store)
     assert texts(found.resume("s").snapshot()) == ["refused", "meanwhile", "later"]
     found.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import snapshot_plugin
 from tests import forkserver
 
-PATIENCE = 30
+PATIENCE = 60
 _ROOT = Path(snapshot_plugin.__file__).parent.parent
 
 

@@ -15,7 +15,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.testing import make_message, make_snapshot
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 EventT = TypeVar("EventT", bound=Event)
 
 

@@ -21,7 +21,7 @@ from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -82,10 +82,10 @@ async def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(project: P
 async def test_unreachable_writer_is_named_and_the_save_delivered_later(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_TIMEOUT", 0.5)
     async with agents(project, 1) as [writer]:
         assert await save(writer, "w") == "disk"
         pid = holder(project)
+        monkeypatch.setattr(engine, "_TIMEOUT", 0.5)
         os.kill(pid, signal.SIGSTOP)
         try:
             async with connected(project) as (other, _):
@@ -95,6 +95,7 @@ async def test_unreachable_writer_is_named_and_the_save_delivered_later(
                 loaded = await told(other, "session_store", action="load", namespace="notes", key="o")
                 assert loaded["data"] == 1, "what was kept can be read"
                 assert kept(project) == {"w"}
+                monkeypatch.undo()
                 os.kill(pid, signal.SIGCONT)
                 assert await save(other, "later") == "disk"
                 assert kept(project) == {"w", "o", "later"}

@@ -172,7 +172,7 @@ async def test_flush_writes_only_what_changed(open_memory: Opener, project: Path
 
 @pytest.mark.requirement("GASOLINE-FLUSH-EXIT")
 async def test_flush_task_ends_with_the_session(open_memory: Opener, project: Path) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with open_memory(flush_interval=0.001) as memory:
             await memory.record_error("E")
             await anyio.sleep(0.01)

@@ -315,7 +315,7 @@ async def test_scenario_15_collected_data_is_written_within_the_interval(
         await memory.record_error("E1")
         await memory.observe_endpoint("GET /users")
         await memory.record_timing("GET /users", 10)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not all(file.exists() for file in files):  # noqa: ASYNC110 — a file has no event
                 await anyio.sleep(0.005)
 

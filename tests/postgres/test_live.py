@@ -27,6 +27,14 @@ def let_lease_end(url: str, session_id: str) -> None:
     database.close()
 
 
+def let_time_pass(url: str, session_id: str, seconds: float) -> None:
+    """Have the server believe that the session's lease was renewed so much earlier."""
+    database = Database(Address.parse(url))
+    moved = "UPDATE {live} SET until = until - make_interval(secs => %s) WHERE sid = %s RETURNING 1"
+    assert database.rows(moved, seconds, session_id)
+    database.close()
+
+
 class TestRowPlace(LiveContract):
     key: ClassVar[str | None] = None
 

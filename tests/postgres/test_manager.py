@@ -72,7 +72,7 @@ async def test_session_of_another_node_is_locked_until_its_lease_ends_then_the_o
     postgres_url: str,
 ) -> None:
     async with (
-        PostgresStore(postgres_url) as one,
+        PostgresStore(f"{postgres_url}&lease=600") as one,  # it is not renewed before the test is over
         PostgresStore(postgres_url) as two,
         SnapshotManager(one) as first,
         SnapshotManager(two) as second,

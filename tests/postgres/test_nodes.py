@@ -26,7 +26,7 @@ from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import PATIENCE, Client
 from tests import forkserver
 from tests.acp.proxied import history, proxied, words
-from tests.postgres.test_live import let_lease_end
+from tests.postgres.test_live import let_lease_end, let_time_pass
 
 COUNT = 30
 _DIES_SOON = """
@@ -90,7 +90,7 @@ class TestTakeover:
             assert second.prompt(session_id, "say on") == "on"
 
     def test_killed_node_holds_the_session_only_until_its_lease_expires(self, postgres_url: str) -> None:
-        url = f"{postgres_url}&lease=4"
+        url = f"{postgres_url}&lease=600"
         with node(url) as first:
             session_id = begun(first)
             first.kill()
@@ -99,6 +99,7 @@ class TestTakeover:
         assert place is not None
         with pytest.raises(SessionLocked, match=f"{first.process.pid}"):
             place.take(session_id, us)
+        let_time_pass(url, session_id, 599.5)
         deadline = time.monotonic() + PATIENCE
         hold = None
         while hold is None:

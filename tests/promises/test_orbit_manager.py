@@ -21,7 +21,7 @@ from snapshot_plugin import (
 )
 
 pytestmark = pytest.mark.anyio
-PATIENCE = 20.0
+PATIENCE = 60.0
 SLOW: Mapping[str, Any] = {"snapshot_interval": 600, "event_debounce": 600}
 
 
@@ -221,7 +221,7 @@ async def test_hanging_disk_delays_no_user_input() -> None:
         await manager.session_started(chat)
         await grown(store, "chat", 0)
         store.answered = anyio.Event()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             for number in range(100):
                 chat.say(f"{number}")
                 manager.touch("chat")

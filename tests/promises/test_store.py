@@ -198,13 +198,13 @@ async def test_session_continues_while_the_disk_fails_and_is_saved_when_it_works
         await manager.start_auto_snapshot(chat)
         await manager.snapshot(chat)
         manager.events.subscribe(lambda event: failed.set() if event.name == "snapshot_failed" else None)
-        with monkeypatch.context() as patch, anyio.fail_after(20):
+        with monkeypatch.context() as patch, anyio.fail_after(60):
             refusing(patch, fault)
             chat.said = 2
             await failed.wait()
             assert await store.load("session") == turn(1)
         manager.events.subscribe(lambda event: saved.set() if event.name == "snapshot_created" else None)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await saved.wait()
         assert await store.load("session") == turn(2)
 

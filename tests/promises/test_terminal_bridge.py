@@ -24,7 +24,7 @@ def texts(messages: list[Json]) -> list[str]:
 
 def kill(bridge: Bridge) -> None:
     bridge.process.send_signal(signal.SIGKILL)
-    bridge.process.wait(10)
+    bridge.process.wait(60)
 
 
 @pytest.mark.requirement(

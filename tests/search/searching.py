@@ -31,7 +31,7 @@ class Reads:
 async def stored(
     tmp_path: Path, *sessions: SessionSnapshot, key: str | None = None
 ) -> AsyncIterator[FilesystemStore]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with FilesystemStore(tmp_path / "store", key=key, background=False) as store:
             for session in sessions:
                 await store.save(session)

@@ -24,7 +24,7 @@ SHORTEST = SHORTER.evolve(messages=(make_message("the end"),), title="birds")
 
 
 async def searched(store: FilesystemStore, query: str = "ape*", *, at: int | None = None) -> Snapshots:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         question = SearchQuery(expression=expression(query), sessions=(), limit=50, each=50)
         return await search_snapshots(store, "s", question, at=at)
 

@@ -73,7 +73,7 @@ CHANGES = (_save_more, _save_another, _delete, _forget, _damage, _stray)
 async def test_cached_list_always_equals_the_stores_own(
     tmp_path: Path, change: Callable[[FilesystemStore], Awaitable[None]]
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with Listing(tmp_path / "store", background=False) as store:
             await store.save(make_snapshot("one", session_id="a", tags=("t",)))
             for texts in (("x",), ("x", "y")):

@@ -35,6 +35,7 @@ class S3Server(ThreadingHTTPServer):
     """``objects`` is what is stored; ``fault`` decides what goes wrong; ``requests`` is what was asked."""
 
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, *, honours: Collection[str] = CONDITIONS) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -115,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         if bucket != BUCKET:
             return self._error(404, "NoSuchBucket")
         if self.server.race and self.command == "PUT" and key not in self.server.objects:
-            self.server.race.wait(10)
+            self.server.race.wait(60)
             self.headers.replace_header("If-None-Match", "")
         with self.server.lock:
             answer = self._done(key, parse_qs(parts.query, keep_blank_values=True), body)

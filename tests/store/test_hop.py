@@ -22,6 +22,7 @@ from snapshot_plugin.store.hop import in_thread
 
 pytestmark = pytest.mark.anyio
 
+PATIENCE = 60
 _NOW = datetime(2026, 3, 14, 9, tzinfo=UTC)
 _COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour")
 
@@ -46,8 +47,8 @@ async def test_exception_is_raised_in_the_caller_and_the_next_job_runs() -> None
 
 
 async def test_jobs_run_concurrently() -> None:
-    meeting = threading.Barrier(3, timeout=10)
-    with anyio.fail_after(15):
+    meeting = threading.Barrier(3, timeout=PATIENCE)
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(in_thread, meeting.wait)
@@ -64,17 +65,17 @@ async def test_cancelled_caller_waits_for_its_job_and_gets_the_result() -> None:
 
     def job() -> str:
         started.set()
-        go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         ended.set()
         return "done"
 
     async def caller() -> None:
         results.append(await in_thread(job))
 
-    with anyio.fail_after(15):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(caller)
-            await anyio.to_thread.run_sync(started.wait, 10)
+            await anyio.to_thread.run_sync(started.wait, PATIENCE)
             tasks.cancel_scope.cancel()
             threading.Timer(0, go_on.set).start()
     assert ended.is_set()
@@ -104,7 +105,7 @@ os._exit(asyncio.run(in_thread(lambda: 7)))
     asked = [sys.executable, "-W", "ignore", "-c", program]  # 3.12 warns of forks beside threads
     with subprocess.Popen(asked, start_new_session=True) as process:
         try:
-            assert process.wait(20) == 7
+            assert process.wait(PATIENCE) == 7
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -118,8 +119,8 @@ def test_plain_call_interrupted_while_it_waits_does_not_block_the_session(tmp_pa
         assert turns.enter("s", lambda: None)
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):  # noqa: PT012 — the alarm may not come before
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 store.load("s")
         finally:
             signal.signal(signal.SIGALRM, before)
@@ -127,7 +128,7 @@ def test_plain_call_interrupted_while_it_waits_does_not_block_the_session(tmp_pa
         found: list[SessionSnapshot] = []
         reader = threading.Thread(target=lambda: found.append(store.load("s")), daemon=True)
         reader.start()
-        reader.join(10)
+        reader.join(PATIENCE)
         assert found == [snapshot]
 
 
@@ -141,7 +142,7 @@ async def test_asyncio_may_cancel_a_save_at_any_time(
 
     def slow(fd: int) -> None:
         syncing.set()
-        go_on.wait(10)
+        assert go_on.wait(PATIENCE)
         sync(fd)
 
     async with FilesystemStore(tmp_path) as store:
@@ -151,13 +152,13 @@ async def test_asyncio_may_cancel_a_save_at_any_time(
         three = two.append(Message(role="user", content="three"))
         monkeypatch.setattr(segments, "sync_data", slow)
         cancelled = asyncio.create_task(store.save(two))
-        await asyncio.to_thread(syncing.wait, 10)
+        await asyncio.to_thread(syncing.wait, PATIENCE)
         later = asyncio.create_task(store.save(three))
         for _ in range(3):
             cancelled.cancel()
             await asyncio.sleep(0)
         go_on.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(asyncio.CancelledError):
                 await cancelled
             assert (await later).seq == 3

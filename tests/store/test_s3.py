@@ -27,7 +27,7 @@ from snapshot_plugin.testing import make_snapshot
 from tests.store.s3_server import BUCKET, Request, S3Server, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("ORBIT-FUTURE-CLOUD")]
-_PATIENCE = 20
+_PATIENCE = 60
 URL = f"s3://{BUCKET}/some/where"
 
 

@@ -321,7 +321,7 @@ async def test_held_call_waits_until_released(after: bool) -> None:
     async def save() -> None:
         saved.append(await store.save(grown(1)))
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(save)
             while not (await inner.list() if after else store.calls):

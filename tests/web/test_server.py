@@ -27,7 +27,7 @@ from snapshot_plugin.web import site as site_module
 from snapshot_plugin.web.site import Site
 from tests import forkserver
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 pytestmark = pytest.mark.usefixtures("environ")
 
 
@@ -199,7 +199,7 @@ async def test_change_during_an_update_of_the_index_is_indexed_by_the_next(
 
     monkeypatch.setattr(site_module, "index_all", update)
     site.index_soon()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(site.keep_indexed)
             await done.wait()

@@ -107,7 +107,7 @@ def load(client: Client, session_id: str) -> tuple[Json, list[Json]]:
 def brought_back(client: Client, method: str, params: Json) -> tuple[Json, list[Json]]:
     """The result of a request, and the updates that came before it."""
     mark = len(client.received)
-    answer = client.answer_to(client.begin(method, params), timeout=PATIENCE * 2)
+    answer = client.answer_to(client.begin(method, params))
     assert "error" not in answer, answer
     end = next(at for at, (_, m) in enumerate(client.received) if at >= mark and m == answer)
     session_id = params.get("sessionId")
