@@ -43,6 +43,7 @@ class _Reader(_Pipe, ByteReceiveStream):
     async def receive(self, max_bytes: int = 65536) -> bytes:
         self._check()
         await anyio.wait_readable(self._fd)
+        self._check()  # closed after it became readable: by now the number may be another file's
         data = os.read(self._fd, max_bytes)
         if not data:
             raise anyio.EndOfStream
@@ -54,6 +55,7 @@ class _Writer(_Pipe, ByteSendStream):
         self._check()
         while item:
             await anyio.wait_writable(self._fd)
+            self._check()
             try:
                 item = item[os.write(self._fd, item) :]
             except BrokenPipeError as error:
