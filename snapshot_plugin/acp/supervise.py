@@ -76,7 +76,7 @@ class Supervision:
             return []
         is_prompt = pending.method == "session/prompt"
         entry = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
-        text = f"the agent had ended: {pending.method} did not reach it; send it again"
+        text = f"the agent had ended. {_request_name(pending)} did not reach it: send it again"
         data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
         answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
         return [*self._core.recorded(pending.session_id, entry), answer]
@@ -172,7 +172,13 @@ def _closed_tools(snapshot: SessionSnapshot) -> list[Message]:
     ]
 
 
+def _request_name(pending: Pending) -> str:
+    """What a person calls the request."""
+    return "The prompt" if pending.method == "session/prompt" else pending.method
+
+
 def _interrupted(pending: Pending, fate: str) -> Message:
-    text = f"{fate}. It was working on {pending.method}; nothing was re-run: send it again if you want it."
+    named = _request_name(pending)
+    text = f"{fate}. {named} was not finished, and nothing was re-run: send it again if you want it."
     data = {"sessionId": pending.session_id, "asnap": {"interrupted": True}}
     return failure(pending.id, INTERNAL_ERROR, text, data)

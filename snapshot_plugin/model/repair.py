@@ -47,7 +47,11 @@ def repair(snapshot: SessionSnapshot) -> tuple[SessionSnapshot, tuple[Notice, ..
     """
     kept = _without_torn_tail(snapshot.messages)
     notices = [
-        Notice(kind="tail-dropped", message_index=index, detail=f"an empty {snapshot.messages[index].role} message")
+        Notice(
+            kind="tail-dropped",
+            message_index=index,
+            detail=f"an empty {snapshot.messages[index].role} message at the end was dropped",
+        )
         for index in range(len(kept), len(snapshot.messages))
     ]
     notices += _results_without_call(kept)

@@ -177,11 +177,11 @@ def test_narrow_terminal_without_colour_handles_resize_and_a_huge_paste(
 
 
 def test_killed_agent_is_restarted_and_the_chat_continues(agent: tuple[str, ...]) -> None:
-    with Terminal("chat", "--", *agent, lines=50) as terminal:
+    with Terminal("chat", "--", *agent, columns=200, lines=50) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say remember the zebra", "remember the zebra")
         terminal.send("crash" + ENTER)
-        terminal.wait_for("error: ")
+        terminal.wait_for("The prompt was not finished, and nothing was re-run: send it again if you want it.")
         said(terminal, "say still here", "still here")
         said(terminal, "remember", "earlier turns")
         terminal.wait_for("Scripted agent · small · mode ask · restored: native-load")

@@ -137,6 +137,7 @@ def test_empty_result_without_its_call_is_dropped_with_the_torn_tail() -> None:
 
     assert repaired.messages == broken.messages[:1]
     assert kinds(notices) == [("tail-dropped", 1)]
+    assert notices[0].detail == "an empty tool message at the end was dropped"
 
 
 @pytest.mark.requirement("STORE-VALUE-REPAIR")
