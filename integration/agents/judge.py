@@ -257,8 +257,6 @@ def _known(evidence: Evidence) -> list[str]:
     words = [words for _, words in _FINISHED] + ["question-three"]
     if evidence.scenario == "compaction":
         return [word for word in (*words, SUMMARY) if word in evidence.known]
-    if evidence.scenario == "long" and evidence.grade == "context":
-        return [word for n in range(LONG - 9, LONG + 1) for word in (f"question-{n:04d}", f"answer-{n:04d}.")]
     if evidence.scenario == "long":
         words += [word for n in range(1, LONG + 1) for word in (f"question-{n:04d}", f"answer-{n:04d}.")]
     return words
@@ -280,7 +278,8 @@ def _native(evidence: Evidence, fine: bool | None) -> Cell:
         return NOT_APPLICABLE
     if fine and not evidence.grade.startswith("native"):
         return Cell(False, f"came back as {evidence.grade or 'nothing'}")
-    heals = evidence.second_grade.startswith("native") or evidence.agent.new_minute
+    too_soon = evidence.agent.new_minute and evidence.scenario == "as the answer is read"
+    heals = evidence.second_grade.startswith("native") or too_soon
     if evidence.second_grade and not heals:
         return Cell(False, f"the second load came back as {evidence.second_grade[:60]}")
     if not evidence.grade.startswith("native"):

@@ -10,6 +10,7 @@ import pytest
 from integration.agents.catalog import AGENTS
 from integration.agents.evidence import Deletion, Evidence
 from integration.agents.judge import judge, memory_is_fine
+from integration.agents.run import LONG
 
 Json = dict[str, Any]
 _PROMPTS = [
@@ -133,6 +134,20 @@ def test_lost_context_is_not_counted_if_the_bare_agent_lost_it_too() -> None:
     assert "native" not in lost(whole(grade="context", second_grade=""), fine=False)
     assert "native" not in lost(whole(grade="context", second_grade="context"), fine=None)
     assert "native" in lost(whole(grade="context", second_grade="context"), fine=False)
+
+
+def test_second_load_as_context_is_excused_only_where_the_agent_cannot_load_so_soon() -> None:
+    run = whole(agent=AGENTS["gemini"], grade="context", second_grade="context")
+    assert "native" in lost(run, fine=False)
+    assert "native" not in lost(dataclasses.replace(run, scenario="as the answer is read"), fine=False)
+
+
+def test_every_turn_of_a_long_session_has_to_be_known_after_a_context_restore() -> None:
+    words = " ".join(f"question-{n:04d} answer-{n:04d}." for n in range(1, LONG + 1))
+    run = whole(scenario="long", grade="context", request=f"{_KNOWN} {words} answer-three.")
+    assert "model knows" not in lost(run, fine=None)
+    forgotten = dataclasses.replace(run, request=str(run.request).replace("answer-0001.", ""))
+    assert "model knows" in lost(forgotten, fine=None)
 
 
 def test_memory_is_fine_if_the_bare_agent_knew_every_finished_turn_after_its_load() -> None:
