@@ -11,6 +11,8 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Final, NamedTuple
 
@@ -48,14 +50,23 @@ def _any_case(word: str) -> str:
     return f"[{word[0]}{word[0].upper()}](?i:{word[1:]})"
 
 
-# Each alternative begins with a character or a set: the regex engine tries only those that can match.
-_PLACEHOLDER: Final = "|".join(
+def _first_letter(words: str) -> Iterator[str]:
+    """One pattern for all *words* that begin with the same letter."""
+    for letter, same in groupby(sorted(words.split()), key=itemgetter(0)):
+        yield _any_case(f"{letter}(?:{'|'.join(word[1:] for word in same)})")
+
+
+# Each alternative begins with a character or a set: the regex engine tries only those that can match. A value that
+# begins with a digit or another letter than these is no placeholder, and most values do.
+_NEVER_FIRST: Final = "".join(sorted({*ascii_lowercase, *digits} - {"x", *(word[0] for word in _WORDS.split())}))
+_PLACEHOLDERS: Final = "|".join(
     (
         r"[*xX.•:$_-][*xX.•:$_-]*+|\$\w++|%\w(?:\w*+%)?",
         r"[^\W\d_a-z][^\W\d_A-Z]*+[?!.:…]*+",  # a label, as Password or Vergessen?
-        *map(_any_case, _WORDS.split()),
+        *_first_letter(_WORDS),
     )
 )
+_PLACEHOLDER: Final = f"(?![{_NEVER_FIRST}])(?:{_PLACEHOLDERS})"
 _OWN: Final = r"[mM][yY][_-]|[yY](?i:our)[_-]"
 _REFERENCE: Final = r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++|[A-Za-z][A-Za-z]*+(?:_[A-Za-z]++)++"
 

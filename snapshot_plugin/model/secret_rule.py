@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 __all__ = ["Find", "NameRule", "Rule", "SecretRule", "SecretSpan"]
@@ -37,7 +38,9 @@ class Rule(NamedTuple):
         if not kinds:
             return text
         counts.update(kinds)
-        return "".join(part + _mark(kind) for part, kind in zip(parts, kinds, strict=True)) + text[at:]
+        marks = {kind: _mark(kind) for kind in set(kinds)}
+        pairs = zip(parts, map(marks.__getitem__, kinds), strict=True)
+        return "".join(chain.from_iterable(pairs)) + text[at:]
 
 
 class NameRule(NamedTuple):
