@@ -144,6 +144,22 @@ def test_threads_with_loops_of_their_own_lose_no_event(tmp_path: Path) -> None:
     }
 
 
+def test_nan_in_the_state_comes_back_until_it_is_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        service, who = SnapshotSessionService(tmp_path), {"app_name": "shop", "user_id": "ada"}
+        state = {"v": float("nan"), "user:w": [float("inf")]}
+        session = await service.create_session(**who, session_id="s", state=state)
+        assert repr(session.state) == "{'v': nan, 'user:w': [inf]}"
+        [listed] = (await SnapshotSessionService(FilesystemStore(tmp_path)).list_sessions(**who)).sessions
+        assert repr(listed.state) == repr(session.state)
+        await service.append_event(session, Event(author="user", actions=EventActions(state_delta={"v": "NaN"})))
+        found = await service.get_session(**who, session_id="s")
+        assert found
+        assert found.state == {"v": "NaN", "user:w": [float("inf")]}
+
+    asyncio.run(main())
+
+
 def test_a_session_of_a_newer_adapter_is_refused_and_people_see_others(tmp_path: Path) -> None:
     async def main() -> None:
         service = SnapshotSessionService(tmp_path)

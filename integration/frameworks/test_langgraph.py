@@ -293,6 +293,16 @@ def test_a_value_that_cannot_be_serialised_is_refused_and_nothing_is_lost(tmp_pa
     assert found.checkpoint["id"] == good["id"]
 
 
+def test_nan_in_values_writes_and_metadata_comes_back(tmp_path: Path) -> None:
+    saver, odd = SnapshotSaver(tmp_path), float("nan")
+    put = saver.put(config(), checkpoint(a=odd), {"source": "loop", "step": 0, "loss": odd}, {"a": "1"})  # type: ignore[typeddict-unknown-key]  # a user's own
+    saver.put_writes(put, [("a", odd)], "task")
+    [found] = SnapshotSaver(FilesystemStore(tmp_path)).list(CONFIG, filter={"step": 0})
+    assert found.pending_writes
+    values = (found.checkpoint["channel_values"]["a"], found.metadata.get("loss"), found.pending_writes[0][2])
+    assert [repr(each) for each in values] == ["nan"] * 3
+
+
 def test_nothing_is_pickled(tmp_path: Path) -> None:
     saver = SnapshotSaver(tmp_path, serde=JsonPlusSerializer(pickle_fallback=True))
     with pytest.raises(InvalidInput, match="pickle"):

@@ -37,6 +37,7 @@ ITEMS: list[Any] = [
     {"role": "assistant", "content": None, "tool_calls": [{"id": "t"}]},
     {"role": "user", "content": []},
     {"role": "user", "content": "", "tuple": (1, 2), "nested": {"type": "raw", "raw": {"rest": None}}},
+    {"role": "user", "content": "odd", "infinite": float("inf"), "tuple": (float("-inf"),)},
 ]  # fmt: skip
 
 
@@ -143,6 +144,18 @@ def test_an_item_that_is_not_json_is_refused_and_nothing_is_lost(tmp_path: Path)
             assert await session.get_items() == ITEMS[:1]
 
     asyncio.run(main())
+
+
+def test_nan_is_stored_as_by_sqlite_and_people_see_the_words(tmp_path: Path) -> None:
+    async def main() -> None:
+        for session in pair(tmp_path):
+            await session.add_items([{"role": "user", "content": "hi", "score": float("nan")}])
+            [found] = await session.get_items()
+            assert (found.pop("content"), repr(found.pop("score")), found) == ("hi", "nan", {"role": "user"})
+
+    asyncio.run(main())
+    store = FilesystemStore(tmp_path / "ours").sync
+    assert store.list()[0].title == store.load("s").messages[0].text == "hi"
 
 
 def test_a_closed_session_refuses_calls(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of
+from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of, with_floats
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -53,7 +53,7 @@ def _without_uuid(message: Message) -> Any:
         inner["usage"] = thaw(usage)
     if message.timestamp is not None:
         entry["timestamp"] = _stamp(message.timestamp)
-    return entry
+    return with_floats(entry, message.metadata)
 
 
 def model_of(message: Message) -> str | None:

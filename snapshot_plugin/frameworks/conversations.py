@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,11 +14,16 @@ from snapshot_plugin.model.frozen import MAX_DEPTH, MAX_INT, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["RAW", "checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of"]
+__all__ = [
+    "FLOATS", "RAW", "checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of",
+    "with_floats", "without_floats",
+]  # fmt: skip
 
 _TITLE = 80
 RAW = "raw"
 """The key of an opaque entry's content, under its framework's name in `metadata`."""
+FLOATS = "floats"
+"""The key that says where text stands for a NaN or an infinity: in `metadata`, or in a section."""
 
 
 def title_of(messages: Iterable[Message]) -> str | None:
@@ -86,13 +92,21 @@ def mapped_exactly(
 ) -> Message:
     """*data* as `mapped` makes it, if `back` gives it back exactly; else the entry as it is, hidden from people.
 
+    `back` passes what it returns through `with_floats`.
+
     Raises:
         InvalidInput: JSON cannot carry it.
     """
-    if not is_exact_json(data):
-        raise InvalidInput(
-            "an entry holds a NaN, an infinity, bytes, a huge number, or is nested too deeply for JSON"
-        )
+    if not is_exact_json(data, finite=False):
+        raise InvalidInput("an entry holds bytes, a huge number, or is nested too deeply for JSON")
+    data, floats = without_floats(data)
+    message = _mapped_finite(framework, data, mapped, back)
+    return message.evolve(metadata={**message.metadata, FLOATS: floats}) if floats else message
+
+
+def _mapped_finite(
+    framework: str, data: Any, mapped: Callable[[Any], Message | None], back: Callable[[Message], Any]
+) -> Message:
     with contextlib.suppress(InvalidSnapshot, AttributeError, KeyError, TypeError, ValueError):
         message = mapped(data)
         if message is not None and back(message) == data:
@@ -103,23 +117,56 @@ def mapped_exactly(
 def raw_of(framework: str, message: Message) -> Any:
     """The entry that `opaque` was given; None if the message is not opaque."""
     kept = message.metadata.get(framework)
-    return thaw(kept[RAW]) if isinstance(kept, dict) and RAW in kept and not message.content else None
+    if not isinstance(kept, dict) or RAW not in kept or message.content:
+        return None
+    return with_floats(thaw(kept[RAW]), message.metadata)
 
 
-def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8) -> bool:
-    """Whether JSON gives *value* back with the same types: no tuples, no subclasses, no NaN."""
+def without_floats(data: Any) -> tuple[Any, list[list[Any]]]:
+    """*data* with each NaN and infinity as text, and for each of them its path and that text."""
+    floats: list[list[Any]] = []
+    return (data, floats) if is_exact_json(data) else (_as_text(data, [], floats), floats)
+
+
+def _as_text(value: Any, path: list[Any], floats: list[list[Any]]) -> Any:
+    if type(value) is float and not math.isfinite(value):
+        floats.append([path, json.dumps(value)])
+        return json.dumps(value)
+    if type(value) is dict:
+        return {name: _as_text(each, [*path, name], floats) for name, each in value.items()}
+    if type(value) is list:
+        return [_as_text(each, [*path, index], floats) for index, each in enumerate(value)]
+    return value
+
+
+def with_floats(data: Any, about: Mapping[str, Any]) -> Any:
+    """Put the numbers that `without_floats` found, and that *about* keeps under `FLOATS`, back into *data*."""
+    for path, text in about.get(FLOATS, ()):
+        if not path:
+            return float(text)
+        place = data
+        for step in path[:-1]:
+            place = place[step]
+        place[path[-1]] = float(text)
+    return data
+
+
+def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8, *, finite: bool = True) -> bool:
+    """Whether JSON gives *value* back with the same types: no tuples, no subclasses, and (*finite*) no NaN."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return True
     if kind is int:
         return bool(-MAX_INT < value < MAX_INT)
     if kind is float:
-        return math.isfinite(value)
+        return not finite or math.isfinite(value)
     if levels == 0:
         return False
     if kind is list:
-        return all(is_exact_json(each, levels - 1) for each in value)
-    return kind is dict and all(type(k) is str and is_exact_json(v, levels - 1) for k, v in value.items())
+        return all(is_exact_json(each, levels - 1, finite=finite) for each in value)
+    return kind is dict and all(
+        type(name) is str and is_exact_json(each, levels - 1, finite=finite) for name, each in value.items()
+    )
 
 
 def checked(found: SessionSnapshot | None, framework: str, known: int = 1) -> SessionSnapshot | None:

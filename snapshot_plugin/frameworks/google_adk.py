@@ -24,7 +24,7 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
-from snapshot_plugin.frameworks.conversations import checked, described
+from snapshot_plugin.frameworks.conversations import FLOATS, checked, described, with_floats, without_floats
 from snapshot_plugin.frameworks.google_events import json_of, message_of
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
@@ -46,6 +46,8 @@ __all__ = ["SnapshotSessionService"]
 FRAMEWORK = "google-adk"
 FORMAT = 1
 _STATE = f"{FRAMEWORK}:state"
+_FLOATS = f"{FRAMEWORK}:floats"
+"""For each name in the state: where its value holds a NaN or an infinity."""
 _PREFIXES = {"app": State.APP_PREFIX, "user": State.USER_PREFIX}
 
 
@@ -155,7 +157,8 @@ class _KeptSessions:
             if named[0] != app_name or user_id not in (None, named[1]):
                 continue
             sections = {
-                name: self._sessions.store.section(meta.session_id, "plugins", name) for name in (FRAMEWORK, _STATE)
+                name: self._sessions.store.section(meta.session_id, "plugins", name)
+                for name in (FRAMEWORK, _STATE, _FLOATS)
             }
             yield named, sections
 
@@ -191,7 +194,7 @@ class _KeptSessions:
     def shared_state(self, app_name: str, user_id: str | None = None) -> dict[str, Any]:
         """The state of an app, or of a user of it."""
         head = checked(self._companion(app_name, user_id).current(), FRAMEWORK)
-        return dict(thaw(head.plugins.get(_STATE, {}))) if head else {}
+        return _state_in(head.plugins) if head else {}
 
     def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
         """Save what *delta* says about the app and the user; returns what it says about the session itself."""
@@ -208,8 +211,8 @@ class _KeptSessions:
     def _extend(session: SharedSession, more: Mapping[str, Any]) -> None:
         def change(head: SessionSnapshot | None) -> LabelledSnapshot:
             base = checked(head, FRAMEWORK) or new_session(session.session_id, FRAMEWORK)
-            state = {**base.plugins.get(_STATE, {}), **more}
-            made = base.evolve(plugins={FRAMEWORK: {"format": FORMAT}, _STATE: state}, updated_at=session.now())
+            sections = {FRAMEWORK: {"format": FORMAT}, **_state_with(more, base.plugins)}
+            made = base.evolve(plugins=sections, updated_at=session.now())
             return LabelledSnapshot(made, {"framework": FRAMEWORK})
 
         session.change(change)
@@ -219,13 +222,12 @@ class _KeptSessions:
         base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, Any], when: float
     ) -> LabelledSnapshot:
         about = {"app": key[0], "user": key[1], "session": key[2]}
-        state = {**base.plugins.get(_STATE, {}), **own} if own else base.plugins.get(_STATE, {})
         core = {"format": FORMAT, **about, "last_update_time": when}
-        made = base.evolve(plugins={**base.plugins, FRAMEWORK: core, _STATE: state})
+        made = base.evolve(plugins={**base.plugins, FRAMEWORK: core, **_state_with(own, base.plugins)})
         return LabelledSnapshot(made, {"framework": FRAMEWORK, **about})
 
     def _made(self, key: tuple[str, str, str], sections: Mapping[str, Any], events: list[Event]) -> Session:
-        state = dict(thaw(sections.get(_STATE) or {}))
+        state = _state_in(sections)
         for kind, user_id in (("app", None), ("user", key[1])):
             shared = self.shared_state(key[0], user_id)
             state.update({_PREFIXES[kind] + name: value for name, value in shared.items()})
@@ -243,6 +245,25 @@ class _KeptSessions:
 
 
 _ALL_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
+
+
+def _state_with(more: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of the state in *before* with *more* values."""
+    state, floats = before.get(_STATE, {}), before.get(_FLOATS, {})
+    if more:
+        plain = {name: without_floats(value) for name, value in more.items()}
+        state = {**state, **{name: value for name, (value, _) in plain.items()}}
+        floats = {**floats, **{name: found for name, (_, found) in plain.items()}}
+    sections = {_STATE: state, _FLOATS: {name: found for name, found in floats.items() if found}}
+    return sections if sections[_FLOATS] or _FLOATS in before else {_STATE: state}
+
+
+def _state_in(sections: Mapping[str, Any]) -> dict[str, Any]:
+    floats = sections.get(_FLOATS) or {}
+    return {
+        name: with_floats(thaw(value), {FLOATS: floats.get(name, ())})
+        for name, value in (sections.get(_STATE) or {}).items()
+    }
 
 
 def _has(snapshot: SessionSnapshot, message: Message) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of
+from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of, with_floats
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -42,7 +42,7 @@ def _json_without_id(message: Message) -> dict[str, Any]:
     data["content"]["parts"] = [_part(block, rest) for block, rest in zip(message.content, rests, strict=True)]
     if (usage := message.metadata.get("usage")) is not None:
         data["usage_metadata"] = _usage_of(thaw(usage))
-    return data
+    return dict(with_floats(data, message.metadata))
 
 
 def _mapped(data: dict[str, Any]) -> Message:

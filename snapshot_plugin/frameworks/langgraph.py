@@ -29,7 +29,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.checkpoints import CheckpointKey
-from snapshot_plugin.frameworks.langgraph_checkpoints import Codec, core_of
+from snapshot_plugin.frameworks.langgraph_checkpoints import Codec, core_of, metadata_of
 from snapshot_plugin.frameworks.langgraph_threads import (
     Thread,
     ancestors,
@@ -104,7 +104,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
             size = min(left, _CHUNK) if not filter else _CHUNK
             chunk, named = named[:size], named[size:]
             for thread, snapshot, head in loaded([(key, thread) for _, key, thread in chunk]):
-                if left > 0 and matches((core_of(snapshot) or {}).get("metadata", {}), filter):
+                if left > 0 and (not filter or matches(metadata_of(core_of(snapshot) or {}), filter)):
                     left -= 1
                     yield self._tuple(thread, snapshot, head)
 
@@ -300,7 +300,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         return CheckpointTuple(
             _config(thread.thread_id, ns, found),
             thread.checkpoint(snapshot),  # type: ignore[arg-type]  # a Checkpoint, as it was given
-            thaw(core["metadata"]),
+            metadata_of(core),
             _config(thread.thread_id, ns, parent) if parent else None,
             self._codec.pending(ns, found, snapshot, head),
         )

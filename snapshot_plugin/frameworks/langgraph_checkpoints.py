@@ -18,12 +18,21 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.frameworks.conversations import checked, described, is_exact_json, opaque, raw_of
+from snapshot_plugin.frameworks.conversations import (
+    FLOATS,
+    checked,
+    described,
+    is_exact_json,
+    opaque,
+    raw_of,
+    with_floats,
+    without_floats,
+)
 from snapshot_plugin.frameworks.langchain_messages import Mapped, mapped
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["CORE", "Codec", "MessageMap", "core_of", "writes_key", "writes_prefix"]
+__all__ = ["CORE", "Codec", "MessageMap", "core_of", "metadata_of", "writes_key", "writes_prefix"]
 
 FRAMEWORK = "langgraph"
 CORE = FRAMEWORK
@@ -36,6 +45,11 @@ def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
     found = checked(snapshot, FRAMEWORK)
     core = found.plugins.get(CORE) if found else None
     return core if isinstance(core, dict) else None
+
+
+def metadata_of(core: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a checkpoint, as it was given."""
+    return dict(with_floats(thaw(core.get("metadata", {})), core))
 
 
 def writes_prefix(ns: str, checkpoint_id: str) -> str:
@@ -175,6 +189,9 @@ class Codec:
         own = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         core = {**about, "format": FORMAT, "talk": ("delta" if delta else "plain") if is_talk else None}
         core["checkpoint"] = self.packed(own)
+        core["metadata"], floats = without_floats(about["metadata"])
+        if floats:
+            core[FLOATS] = floats
         sections = self._carried(base, core)
         sections[CORE] = freeze(core)
         for name, value in values.items():

@@ -18,7 +18,7 @@ from agents.memory.session import SessionABC
 from agents.memory.session_settings import SessionSettings
 from agents.run_state import RunState
 
-from snapshot_plugin.frameworks.conversations import checked, described
+from snapshot_plugin.frameworks.conversations import FLOATS, checked, described, with_floats, without_floats
 from snapshot_plugin.frameworks.openai_items import item_in, item_of, message_of
 from snapshot_plugin.frameworks.sessions import (
     Key,
@@ -99,8 +99,8 @@ class SnapshotSession(SessionABC):
 
     async def save_run_state(self, state: RunState[Any, Any] | None) -> None:
         """Keep an interrupted run (``result.to_state()``) with the session, or with None, forget it."""
-        kept = None if state is None else state.to_json()
-        await self._run(self._keep, kept)
+        kept, floats = without_floats(state and state.to_json())
+        await self._run(self._keep, {**kept, FLOATS: floats} if floats else kept)
 
     async def load_run_state(self, agent: Any) -> RunState[Any, Any] | None:
         """The run that was kept, for *agent*; None if there is none. Approve or reject, then run it."""
@@ -194,7 +194,10 @@ class SnapshotSession(SessionABC):
 
     def _kept(self) -> Any | None:
         found = self._snapshot()
-        return thaw(found.plugins.get(_RUN_STATE)) if found else None
+        kept = thaw(found.plugins.get(_RUN_STATE)) if found else None
+        if kept is not None:
+            with_floats(kept, kept).pop(FLOATS, None)
+        return kept
 
     def _replace_suffix(
         self, expected: tuple[Message, ...], output: Sequence[Any], expired: Callable[[Any], bool] | None

@@ -13,7 +13,7 @@ from typing import Any
 
 from snapshot_plugin.codec.document import parsed
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted
-from snapshot_plugin.frameworks.conversations import RAW, mapped_exactly
+from snapshot_plugin.frameworks.conversations import RAW, mapped_exactly, raw_of, with_floats
 from snapshot_plugin.model.frozen import FrozenDict, thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
@@ -29,7 +29,7 @@ def message_of(item: Any) -> Message:
 
     Raises:
         TypeError: JSON cannot carry the item.
-        InvalidInput: it holds a NaN or an infinity, or is nested too deeply.
+        InvalidInput: it is nested too deeply.
     """
     if _is_plain(item):
         with contextlib.suppress(InvalidSnapshot, ValueError):
@@ -42,9 +42,9 @@ def message_of(item: Any) -> Message:
 
 def item_of(message: Message) -> Any:
     """The item that *message* was made of; each call makes a new one."""
+    if (raw := raw_of(_FIELD, message)) is not None:
+        return raw
     about = message.metadata[_FIELD]
-    if not message.content and RAW in about:
-        return thaw(about[RAW])
     return _item([block.raw() for block in message.content], about["kind"], thaw(about["rest"]), message.metadata)
 
 
@@ -59,17 +59,15 @@ def item_in(line: bytes) -> Any:
         metadata, blocks = message["metadata"], message.get("content", ())
         about = metadata[_FIELD]
         if not blocks and RAW in about:
-            return about[RAW]
+            return with_floats(about[RAW], metadata)
         return _item(blocks, about["kind"], about["rest"], metadata)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise SnapshotCorrupted("a stored message is no item of this framework") from error
 
 
-def _item(
-    blocks: Sequence[Mapping[str, Any]], kind: str, rest: dict[str, Any], metadata: Mapping[str, Any]
-) -> dict[str, Any]:
+def _item(blocks: Sequence[Mapping[str, Any]], kind: str, rest: dict[str, Any], metadata: Mapping[str, Any]) -> Any:
     """The item of these stored blocks; *rest* becomes a part of it."""
-    return {**_READ[kind](blocks, rest.pop("parts", None), metadata), **rest}
+    return with_floats({**_READ[kind](blocks, rest.pop("parts", None), metadata), **rest}, metadata)
 
 
 def _mapped(item: Any) -> Message | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of
+from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of, with_floats
 from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -37,7 +37,7 @@ def json_of(message: Message) -> dict[str, Any]:
     data["parts"] = [_part(block, rest) for block, rest in zip(message.content, data["parts"], strict=True)]
     if (usage := message.metadata.get("usage")) is not None:
         data["usage"] = thaw(usage)
-    return data
+    return dict(with_floats(data, message.metadata))
 
 
 def model_of(message: Message) -> str | None:
