@@ -4,11 +4,10 @@
 files in the project.
 
 - `place`: finds the project's directory. `files`: names, and files opened without following links. `limits`.
-  `state`: what all projects of a user share.
 - `kinds`: the field names that agents use in errors, endpoints, timings and noise rules. `understand`: the parser.
   `documents`: merges new entries. `shapes`: baselines, and comparing with them. `privacy`: removes secrets.
-- `changes`: a `MemoryChange`, and a view of the memory with changes applied. `engine`: one process writes, and
-  applies the changes of the others. `context`: the summary for a new session. `project_memory`: the API.
+- `changes`: a `MemoryChange`, and a view of the memory with changes applied. `engine`: several
+  processes write in turn. `context`: the summary for a new session. `project_memory`: the API.
 - `learn`: records an agent's failed tool calls as errors.
 
 Guarantees: a save is on disk when it returns; files are replaced atomically; an acknowledged change is never lost.

@@ -36,7 +36,7 @@ __all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Save
 
 META: Final = ("meta.json",)
 Persistence = Literal["disk", "memory", "read-only"]
-"""Where saves go: to disk; only to this process's memory; or to ``.pending`` until the writer can be reached."""
+"""Where saves go: to disk; only to this process's memory; or to ``.pending`` until the lock is free."""
 
 
 class MemoryChange(NamedTuple):
@@ -73,8 +73,6 @@ class Saved(Value):
     trimmed: int = 0
     redacted: dict[str, int] = Field(default_factory=dict)
     persistence: Persistence = "disk"
-    session: int | None = None
-    previous: str | None = None
 
 
 Outcome = Saved | SnapshotError
@@ -170,14 +168,13 @@ class MemoryView:
         return Saved(namespace=change.namespace, key=change.key, **receipt)
 
     def _begin(self, change: MemoryChange) -> Entry:
-        count, previous = self.meta["session_count"] + 1, self.meta["last_session"]
-        self.meta |= {"session_count": count, "last_session": change.at}
+        self.meta |= {"session_count": self.meta["session_count"] + 1, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
         for namespace in (ERRORS, PERFORMANCE):
             if KINDS[namespace].document in self.entries:
                 document = self.document(namespace)
                 document.is_changed |= document.trim(self._limits, self._now) > 0
-        return {"session": count, "previous": previous}
+        return {}
 
     def _end(self, change: MemoryChange) -> Entry:
         self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
@@ -244,7 +241,7 @@ class MemoryView:
         self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._scan.damaged)])
         self.entries, self._documents = {}, {}
         self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
-        return {"session": 1}
+        return {}
 
     def _changed(self, namespace: str) -> MemoryDocument:
         """The document of a namespace, to be changed. Raises `StoreUnavailable` if its file cannot be written."""

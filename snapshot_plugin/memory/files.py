@@ -18,10 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, NotFound, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import (
+    InvalidInput,
+    InvalidSessionId,
+    MemoryReadOnly,
+    NotFound,
+    SessionLocked,
+    SnapshotCorrupted,
+    StoreUnavailable,
+)
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.redact import redact
-from snapshot_plugin.store.files import disk_errors, sync_all, write_all
+from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
 
 __all__ = [
     "API_SCHEMA", "BASELINES", "DAMAGED", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE", "PENDING",
@@ -32,8 +40,9 @@ __all__ = [
 DIRECTORY: Final = ".asnap"
 DAMAGED: Final = ".damaged"
 PENDING: Final = ".pending"
-"""The directory for changes of processes other than the writer."""
+"""The directory for changes that wait for the lock."""
 SUFFIX: Final = ".json"
+_LOCK: Final = ".lease"
 DEFAULT: Final = "default"
 BASELINES: Final = "baselines"
 NOISE: Final = "noise"
@@ -303,16 +312,17 @@ class MemoryFiles:
                         if _is_temporary(item) and item.stat(follow_symlinks=False).st_mtime <= newest:
                             os.unlink(item.name, dir_fd=fd)
 
-    def opened_file(self, name: str) -> int:
-        """Open the memory's own file *name*, creating it if needed; return the descriptor."""
-        with disk_errors(f"opening {name}"), self._opened(make=True) as top:
-            return os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=top)
+    def locked(self, timeout: float) -> locked:
+        """Take the lock that every writer holds, until the end of ``with``. The kernel frees it if its holder dies.
 
-    def is_same_file(self, name: str, fd: int) -> bool:
-        """Whether *fd* is still the file *name* in the directory."""
-        with contextlib.suppress(OSError), self._opened() as top:
-            return os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=top, follow_symlinks=False))
-        return False
+        Raises:
+            MemoryReadOnly: another process held it for all of *timeout* seconds.
+        """
+        with disk_errors(f"locking {self._name}"), self._opened(make=True):
+            try:
+                return locked(self.root / self._name / _LOCK, session_id="", timeout=timeout)
+            except SessionLocked:
+                raise MemoryReadOnly(f"another process is writing the memory of {self.root}") from None
 
     @contextlib.contextmanager
     def _opened(self, *parts: str, make: bool = False) -> Iterator[int]:

@@ -5,10 +5,8 @@ For hosts without an event loop: `ErrorLearner` never blocks its caller on a dis
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +15,12 @@ from typing import Any, Final
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.changes import MemoryChange
-from snapshot_plugin.memory.engine import HeldElsewhere, MemoryEngine
+from snapshot_plugin.memory.engine import MemoryEngine
 from snapshot_plugin.memory.files import ERRORS
 from snapshot_plugin.memory.kinds import KINDS
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["ErrorLearner", "error_in"]
 
@@ -57,8 +53,7 @@ def _text(value: Any, *path: str) -> str:
 class ErrorLearner:
     """Records failed tool calls. `observe` from any thread, `close` at the end.
 
-    A separate thread writes the errors every *interval* seconds. If another process writes the project's memory,
-    the errors are put into ``.pending``, and that process applies them with its next flush.
+    The errors are written every *interval* seconds, in a thread of its own for each project.
     """
 
     def __init__(self, *, state: Path | None = None, clock: Clock = utc_now, interval: float = INTERVAL) -> None:
@@ -66,9 +61,6 @@ class ErrorLearner:
         self._clock, self._interval = clock, interval
         self._titles: OrderedDict[str, str] = OrderedDict()
         self._engines: dict[Path, MemoryEngine] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep_flushing, name="asnap-learn", daemon=True)
-        self._thread.start()
 
     def observe(self, update: Mapping[str, Any], cwd: Callable[[], str | None]) -> bool:
         """Record one ``session/update``; True if it was a failed tool call in a project.
@@ -87,29 +79,22 @@ class ErrorLearner:
         engine = self._engine(place) if place else None
         if engine is None:
             return False
-        clean, _ = without_secrets(found)
-        now = rfc3339(self._clock())
-        engine.queue.append(MemoryChange("save", *KINDS[ERRORS].document, clean, engine.session, now))
+        engine.queue.append(engine.change("save", KINDS[ERRORS].document, without_secrets(found)[0]))
         return True
 
     def flush(self) -> None:
         """Write the observed errors, if the disk allows. Never raises."""
-        for engine in [engine for engine in list(self._engines.values()) if engine.queue]:
+        for engine in list(self._engines.values()):
             try:
-                engine.write(())
-            except HeldElsewhere:
-                with contextlib.suppress(SnapshotError):
-                    engine.hand_over(())
+                engine.flush()
             except SnapshotError as error:
                 _log.warning("failed tool calls are not stored: %s", error.message)
-            finally:
-                engine.close()  # so that the agent's own memory server can write in between
 
     def close(self) -> None:
         """Write the rest and stop."""
-        self._ended.set()
-        self._thread.join(10)
         self.flush()
+        for engine in self._engines.values():
+            engine.close()
 
     def _engine(self, cwd: str) -> MemoryEngine | None:
         try:
@@ -119,9 +104,6 @@ class ErrorLearner:
         if project not in self._engines:
             engine = MemoryEngine(project, limits=MemoryLimits(), state=self._state, clock=self._clock)
             engine.session = engine.view().meta["session_count"]
+            engine.keep_flushing(self._interval)
             self._engines[project] = engine
         return self._engines[project]
-
-    def _keep_flushing(self) -> None:
-        while not self._ended.wait(self._interval):
-            self.flush()

@@ -11,9 +11,9 @@
 `observe_endpoint` and `record_timing` are collected and written every `flush_interval` seconds and at the end, so a
 crash loses at most that much of them; with ``durable=True`` they are written immediately.
 
-The first process that writes stays the writer until it ends. Others send their changes to it over a local socket.
-If it cannot be reached, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``) and is applied as
-soon as some process can. If the disk refuses, a save raises `StoreUnavailable`; the entry is kept in memory, can be
+Several processes may use one memory: each write holds a kernel lock while it lasts. If another process keeps the
+lock too long, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``), and the next write of any
+process applies it. If the disk refuses, a save raises `StoreUnavailable`; the entry is kept in memory, can be
 loaded, and is written as soon as the disk allows.
 """
 
@@ -24,20 +24,18 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.memory.changes import MemoryChange, Persistence, Saved
+from snapshot_plugin.memory.changes import Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
 from snapshot_plugin.memory.documents import NoiseRule, is_resolved, matching_rule
-from snapshot_plugin.memory.engine import MemoryEngine, listen, submit
+from snapshot_plugin.memory.engine import USER, MemoryEngine
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
@@ -55,9 +53,7 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, baseline_data, differences, with_shapes
-from snapshot_plugin.memory.state import Preferences
 from snapshot_plugin.memory.understand import understand
-from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
@@ -90,47 +86,33 @@ class ProjectMemory:
         lazy: bool = False,
     ) -> None:
         self.place = start if isinstance(start, ProjectPlace) else find_project(start)
-        self.session_count = 0
-        """The number of this session in the project."""
         self._limits = limits or MemoryLimits()
         self._interval, self._clock, self._lazy = flush_interval, clock, lazy
         state = state or user_state_dir(os.environ)
         self._engine = MemoryEngine(self.project, limits=self._limits, state=state, clock=clock)
-        self._preferences = Preferences(state, self._limits, clock)
-        self._previous: str | None = None
+        self._user = MemoryEngine(state, USER, limits=self._limits, state=state, clock=clock)
         self._is_open = False
         self._begun = anyio.Lock()
-        self._tasks: anyio.abc.TaskGroup | None = None
 
     # Life --------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
         self._is_open = True
         if not self._lazy:
             await self._begin()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._tasks is not None  # noqa: S101 — entered before
+    async def __aexit__(self, *_exit: object) -> None:
         with anyio.CancelScope(shield=True):
             await self.aclose()
-        self._tasks.cancel_scope.cancel()
-        if isinstance(error, Exception):  # the caller's own error: the task group must not wrap or swallow it
-            await self._tasks.__aexit__(None, None, None)
-            return None
-        return await self._tasks.__aexit__(kind, error, trace)
 
     async def aclose(self) -> None:
-        """Write what is only in memory, and let another process become the writer. Never raises; idempotent."""
+        """Write what is only in memory. Never raises; idempotent."""
         if not self._is_open:
             return
         try:
             if self.session_count:
-                await submit(self._engine, [self._change("end")])
+                await anyio.to_thread.run_sync(self._engine.write, [self._engine.change("end")])
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
         finally:
@@ -143,52 +125,31 @@ class ProjectMemory:
         Raises:
             StoreUnavailable: it could not be written, and is still in memory.
         """
-        await self._begin()
-        await submit(self._engine, [])
+        await self._run(self._engine.flush)
 
     async def _begin(self) -> None:
-        if not self._is_open or self._tasks is None:
+        if not self._is_open:
             raise StoreUnavailable("the project memory is not open", hint="use it inside its async with block")
         async with self._begun:
             if self.session_count:
                 return
-            await listen(self._engine, self._tasks)
-            seen = await anyio.to_thread.run_sync(lambda: self._engine.view().meta)
-            self.session_count, self._previous = seen["session_count"] + 1, seen["last_session"]
-            self._tasks.start_soon(self._keep_flushing)
-            with contextlib.suppress(StoreUnavailable):  # every answer says so
-                [receipt] = await submit(self._engine, [self._change("begin")])
-                if isinstance(receipt, Saved) and receipt.session:
-                    self.session_count, self._previous = receipt.session, receipt.previous
-                    self._engine.session = receipt.session
+            await anyio.to_thread.run_sync(self._engine.begin)
+            self._engine.keep_flushing(self._interval)
         if _log.isEnabledFor(logging.INFO):
             _log.info("session %d: %s", self.session_count, (await self.load_context()).start_line)
-
-    async def _keep_flushing(self) -> None:
-        while True:
-            await anyio.sleep(self._interval)
-            with contextlib.suppress(SnapshotError):  # every answer says so; the next flush tries again
-                await self.flush()
 
     async def _run(self, work: Callable[[], T]) -> T:
         await self._begin()
         return await anyio.to_thread.run_sync(work)
 
-    def _change(self, op: Any, name: Name | None = None, data: Any = None) -> MemoryChange:
-        namespace, key = name or ("", "")
-        return MemoryChange(op, namespace, key, data, self.session_count, rfc3339(self._clock()))
+    def _engine_of(self, namespace: str) -> MemoryEngine:
+        return self._user if namespace == GLOBAL else self._engine
 
     async def _submit(self, op: str, name: Name | None = None, data: Any = None) -> Saved:
-        await self._begin()
-        change = self._change(op, name, data)
+        engine = self._engine_of(name.namespace if name else "")
         try:
-            if change.namespace == GLOBAL:
-                outcome = await anyio.to_thread.run_sync(self._preferences.write, change)
-            else:
-                [outcome] = await submit(self._engine, [change])
+            [outcome] = await self._run(lambda: engine.write([engine.change(op, name, data)]))
         except StoreUnavailable as error:
-            if change.namespace == GLOBAL:
-                raise
             kept = "deleted in memory only" if op == "delete" else "kept in memory only, until the disk allows"
             raise StoreUnavailable(f"{name or op} is {kept}: {error.message}", hint=error.hint) from error
         if isinstance(outcome, SnapshotError):
@@ -203,8 +164,13 @@ class ProjectMemory:
         return self.place.directory
 
     @property
+    def session_count(self) -> int:
+        """The number of this session in the project; 0 until it is counted."""
+        return self._engine.session
+
+    @property
     def persistence(self) -> Persistence:
-        """``disk``: saves last. ``memory``: the disk refuses. ``read-only``: the writer cannot be reached."""
+        """``disk``: saves last. ``memory``: the disk refuses. ``read-only``: another process keeps the lock."""
         return self._engine.persistence
 
     @property
@@ -237,11 +203,9 @@ class ProjectMemory:
             SnapshotCorrupted: its file is damaged, and was set aside.
         """
         name = name_of(namespace, key)
-        if name.namespace == GLOBAL:
-            return await self._run(lambda: self._preferences.view().load(name))
-        data = await self._run(lambda: self._engine.load(name))
+        data = await self._run(lambda: self._engine_of(name.namespace).load(name))
         if name.namespace == BASELINES:
-            self._engine.queue.append(self._change("touch", name))
+            self._engine.queue.append(self._engine.change("touch", name))
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
@@ -250,7 +214,7 @@ class ProjectMemory:
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:
         """All namespaces with entries, and their keys."""
-        return await self._run(lambda: self._engine.view().keys | self._preferences.view().keys)
+        return await self._run(lambda: self._engine.view().keys | self._user.view().keys)
 
     async def delete(self, namespace: str | None, key: str) -> None:
         """Remove an entry, or one entry of a document. Raises `NotFound`, and otherwise as `save`."""
@@ -259,7 +223,7 @@ class ProjectMemory:
     async def clear(self) -> None:
         """Permanently remove everything in the project's memory. The namespace ``global`` stays."""
         await self._submit("clear")
-        self.session_count, self._previous, self._engine.session = 1, None, 1
+        self._engine.session, self._engine.previous = 1, None
 
     async def stats(self) -> MemoryStats:
         """How much is stored, by namespace."""
@@ -267,7 +231,7 @@ class ProjectMemory:
         def work() -> MemoryStats:
             return stats_of(
                 self._engine.view(), project=str(self.project), limit_bytes=self._limits.project_bytes,
-                other_projects_bytes=self._engine.sizes.others(), persistence=self.persistence,
+                other_projects_bytes=self._engine.others(), persistence=self.persistence,
                 notices=self.notices,
             )  # fmt: skip
 
@@ -279,14 +243,22 @@ class ProjectMemory:
 
     async def preferences(self) -> dict[str, Any]:
         """The entries of the namespace ``global``; damaged ones are left out."""
-        return await self._run(self._preferences.all)
+
+        def work() -> dict[str, Any]:
+            view, found = self._user.view(), {}
+            for name in sorted(view.entries):
+                with contextlib.suppress(SnapshotError):
+                    found[name.key] = view.load(name)
+            return found
+
+        return await self._run(work)
 
     def peek(self) -> SessionContext:
         """The context, without counting a session or writing anything. Blocks on the disk."""
-        view, preferences = self._engine.view(), self._preferences.view().keys.get(GLOBAL, ())
+        preferences = tuple(self._user.view().keys.get(GLOBAL, ()))
         return context_of(
-            view, limits=self._limits, now=self._clock(), project=str(self.project),
-            last_session=moment_in(self._previous), preferences=tuple(preferences),
+            self._engine.view(), limits=self._limits, now=self._clock(), project=str(self.project),
+            last_session=moment_in(self._engine.previous), preferences=preferences,
             persistence=self.persistence, notices=self.notices,
         )  # fmt: skip
 
@@ -388,7 +360,7 @@ class ProjectMemory:
         if durable:
             await self.save(namespace, KINDS[namespace].document.key, data)
             return
-        change = self._change("save", KINDS[namespace].document, without_secrets(data)[0])
+        change = self._engine.change("save", KINDS[namespace].document, without_secrets(data)[0])
         self._engine.queue.append(change)
         if len(self._engine.queue) > _MOST_COLLECTED:
             with contextlib.suppress(StoreUnavailable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -64,6 +65,16 @@ def command(project: Path, environ: Mapping[str, str] | None = None, *options: s
         cwd=project,
         env=dict(environ or environment(project)),
     )
+
+
+def servers_in(project: Path) -> list[int]:
+    """The ids of the server processes that were started in *project*."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if (process / "cwd").readlink() == project:
+                found.append(int(process.name))
+    return sorted(found)
 
 
 async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.mcp.servers import code_of, command, told
+from tests.mcp.servers import code_of, command, servers_in, told
 from tests.mcp.test_transports import TOKEN, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -171,7 +171,7 @@ async def _limits(project: Path, session: Session) -> None:
         await told(client, "record_error", fingerprint="E500")  # 17
         kept = [entry["fingerprint"] for entry in json.loads(file.read_text())["entries"]]
         assert (len(kept), kept[0], kept[-1]) == (500, "E1", "E500")
-        pid = int(json.loads((project / ".asnap/.lease").read_text())["pid"])
+        [pid] = servers_in(project)
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE, (8, resource.RLIM_INFINITY))
         assert (
             await code(client, action="save", namespace="notes", key="k", data="x" * 99) == "store_unavailable"

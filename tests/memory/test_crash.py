@@ -30,7 +30,7 @@ _HOLD = """
 
 @pytest.mark.requirement("GASOLINE-P-EDGE-CRASH")
 @pytest.mark.anyio
-async def test_killed_writer_frees_its_role_and_loses_only_buffered_data(
+async def test_killed_process_blocks_no_other_and_loses_only_buffered_data(
     open_memory: Opener, project: Path
 ) -> None:
     with python(_HOLD, project, project.parent / "state") as child:
@@ -47,6 +47,7 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
+    from snapshot_plugin.errors import MemoryReadOnly
     from snapshot_plugin.memory.changes import MemoryChange
     from snapshot_plugin.memory.engine import MemoryEngine
     from snapshot_plugin.memory.limits import MemoryLimits
@@ -73,7 +74,7 @@ _KILLED_EVERYWHERE = """
         memory.write([change("save", "a", "k", {"value": value, "filler": value * 3000})])
         memory.write([change("save", "baselines", name, {"value": value}) for name in ("one", "two", "three")])
         memory.queue.append(change("save", "errors", "history", {"fingerprint": "E"}))
-        memory.deliver(memory.hand_over([change("save", "b", "handed-over", value)]))
+        memory._put_off([change("save", "b", "put-off", value)], MemoryReadOnly("held"))
         memory.write([change("delete", "baselines", "three")])
         memory.close()
 
@@ -99,7 +100,7 @@ _KILLED_EVERYWHERE = """
         memory.write([change("begin")])
         data = memory.load(name_of("a", "k"))
         assert data["value"] in ("old", "new") and data["filler"] == data["value"] * 3000, data
-        assert memory.load(name_of("b", "handed-over")) in ("old", "new")
+        assert memory.load(name_of("b", "put-off")) in ("old", "new")
         assert memory.notices == (), memory.notices
         view = memory.view()
         assert view.meta["session_count"] in (2, 3)

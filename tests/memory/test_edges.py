@@ -19,8 +19,8 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
-from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
-from snapshot_plugin.store.files import write_all
+from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, engine, files
+from snapshot_plugin.store.files import locked, write_all
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 
@@ -121,14 +121,26 @@ async def test_leftovers_of_a_crash_are_removed(open_memory: Opener, project: Pa
     assert [file.exists() for file in pending] == [False, True], "another process may still be writing the new one"
 
 
-async def test_temporary_files_of_another_writer_are_left_alone(open_memory: Opener, project: Path) -> None:
+async def test_writer_that_keeps_the_lock_makes_others_read_only_until_it_lets_go(
+    open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_TIMEOUT", 0.01)
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
-        unfinished = project / ".asnap/a/k.json.77.tmp"
+    unfinished = project / ".asnap/a/k.json.77.tmp"
+    with locked(project / ".asnap/.lease", session_id="", timeout=1):
         unfinished.write_text("half")
-        async with open_memory() as second:
-            await second.save("a", "k", 2)
-        assert unfinished.exists()
+        async with open_memory() as memory:
+            assert (await memory.save("a", "k", 2)).persistence == "read-only"
+            assert await memory.load("a", "k") == 2, "what was kept can be read"
+            assert (memory.session_count, "read-only" in memory.notices[0]) == (2, True)
+        assert json.loads((project / ".asnap/a/k.json").read_text()) == 1
+        assert unfinished.exists(), "only the holder of the lock removes temporary files"
+    async with open_memory() as memory:
+        assert (memory.session_count, memory.persistence, memory.notices) == (3, "disk", ())
+    assert json.loads((project / ".asnap/a/k.json").read_text()) == 2
+    assert not unfinished.exists()
+    assert names_in(project / ".asnap/.pending") == set()
 
 
 # Hands on the files ------------------------------------------------------------------------------------------
@@ -153,7 +165,7 @@ async def test_directory_removed_during_a_session_is_recreated(open_memory: Open
         shutil.rmtree(project / ".asnap")
         await memory.save("a", "again", 2)
         async with open_memory() as second:
-            await second.save("a", "more", 3)  # handed to the first, whose lock was taken again too
+            await second.save("a", "more", 3)
         assert await memory.namespaces() == {"a": ["again", "more"]}
     assert json.loads((project / ".asnap/meta.json").read_text())["session_count"] == 2
 

@@ -64,7 +64,7 @@ async def test_failed_tool_calls_are_in_the_context_of_the_next_session(open_mem
 
 
 @pytest.mark.anyio
-async def test_errors_reach_the_process_that_writes_the_memory(open_memory: Opener, project: Path) -> None:
+async def test_errors_reach_an_open_memory_of_the_project(open_memory: Opener, project: Path) -> None:
     learner = ErrorLearner(state=project.parent / "state", interval=60)
     async with open_memory() as memory:
         await memory.save("a", "k", 1)

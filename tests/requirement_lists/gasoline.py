@@ -87,7 +87,7 @@ _SECURITY = section(
     done("GASOLINE-SECURITY-VCS", "The memory never gets into version control by itself."),
     done(
         "GASOLINE-SECURITY-SECOND",
-        "Of several instances on one project one writes; the others hand their changes to it.",
+        "Several instances on one project write in turn, under a file lock; none is lost.",
     ),
 )
 

@@ -104,7 +104,7 @@ _EDGES = section(
     done("GASOLINE-P-EDGE-CRASH", "A crash costs at most 30 seconds of buffered data."),
     done(
         "GASOLINE-P-EDGE-LOCK",
-        "With two instances one writes; the second hands its changes over, or says read-only.",
+        "With two instances a file lock lets one write at a time; one that cannot get it says read-only.",
     ),
 )
 

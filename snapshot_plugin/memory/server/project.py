@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-import anyio
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
@@ -22,10 +21,7 @@ __all__ = ["Served", "ServedProject"]
 
 
 class ServedProject:
-    """The project of one server: named by the user, else by the client's roots, else by the current directory.
-
-    `run` owns the memory and must run concurrently with the server; tools call `memory` to get it.
-    """
+    """The project of one server: named by the user, else by the client's roots, else by the current directory."""
 
     def __init__(
         self,
@@ -38,7 +34,6 @@ class ServedProject:
         self.asks_roots = asks_roots and named is None
         """Whether the client still has to be asked for its roots."""
         self._say = say
-        self._chosen, self._ready, self._over = anyio.Event(), anyio.Event(), anyio.Event()
         self._memory: ProjectMemory | None = None
 
     @classmethod
@@ -46,7 +41,6 @@ class ServedProject:
         """The project of a memory that is already open."""
         served = cls(memory.project)
         served._memory = memory
-        served._ready.set()
         return served
 
     def announce(self) -> None:
@@ -65,31 +59,18 @@ class ServedProject:
             self.place = find_project(roots=roots)
             if roots:
                 self.announce()
-        self._chosen.set()
         return self.place
 
-    async def run(self) -> None:
-        """Open the memory once a project is chosen, and close it when the server ends."""
-        await self._chosen.wait()
-        assert self.place is not None  # noqa: S101 — set by `choose`
-        async with ProjectMemory(self.place, lazy=True) as memory:
-            self._memory = memory
-            self._ready.set()
-            await self._over.wait()
-
     async def memory(self) -> ProjectMemory:
-        """The open memory. Raises `InvalidInput` if there is no project."""
+        """The memory, opened when it is first needed. Raises `InvalidInput` if there is no project."""
         if self._memory is None:
-            self.choose()
-            await self._ready.wait()
-        assert self._memory is not None  # noqa: S101 — set by `run` before `_ready`
+            self._memory = await ProjectMemory(self.choose(), lazy=True).__aenter__()
         return self._memory
 
     async def aclose(self) -> None:
-        """Write what is only in memory, and let `run` end."""
+        """Write what is only in memory."""
         if self._memory is not None:
             await self._memory.aclose()
-        self._over.set()
 
 
 async def _ask_roots(ctx: Context[Any, Any]) -> ListRoots | ListRootsResult | None:

@@ -143,7 +143,6 @@ async def _serve(
     async with aclosing(store), anyio.create_task_group() as tasks:
         if SaveOnSignal.is_possible():
             tasks.start_soon(SaveOnSignal(project.aclose).run)
-        tasks.start_soon(project.run)
         try:
             await run(server)
         finally:
