@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis  # noqa: F401 — at its import it asks the collector about objects, which must not be frozen yet
 import pytest
 
 from snapshot_plugin.model.ids import new_id
@@ -103,11 +104,15 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile: what is collected, ten thousand tests and all they import, stays."""
+    """Never look for garbage among what is collected: ten thousand tests and all they import stay.
+
+    A look at all of it takes half a second, and a test that allocates much would cause many.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -104,7 +104,8 @@ def _module(name: str) -> Module:
     return Module(path.read_text("utf-8") if path.exists() else "", name)
 
 
-def marked_tests() -> Iterator[MarkedTest]:
+@cache
+def marked_tests() -> tuple[MarkedTest, ...]:
     """The marked tests of this project."""
-    for file in sorted((ROOT / "tests").rglob("test_*.py")):
-        yield from Module(file.read_text("utf-8"), str(file.relative_to(ROOT))).tests()
+    files = [(file, str(file.relative_to(ROOT))) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
+    return tuple(test for file, place in files for test in Module(file.read_text("utf-8"), place).tests())

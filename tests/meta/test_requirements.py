@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ def _literal(argument: ast.expr, place: str) -> str:
     return str(argument.value)
 
 
+@cache
 def marks_of_tests() -> list[Mark]:
     files = [(file, str(file.relative_to(ROOT))) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
     return [mark for file, place in files for mark in marks_in(file.read_text("utf-8"), place)]
