@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -29,13 +29,15 @@ _PATIENCE = 10.0
 async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[str, Any]:
     """The request's JSON object. Fields other than *fields* are rejected."""
     data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _LARGEST:
-            raise InvalidInput("the request is too large")
     try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > _LARGEST:
+                raise InvalidInput("the request is too large")
         body = json.loads(data or b"{}")
-    except ValueError as error:
+    except ClientDisconnect:
+        raise InvalidInput("the client hung up before it had sent its request") from None
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the request is no JSON: {error}") from None
     if not isinstance(body, dict):
         raise InvalidInput("the request is no JSON object")

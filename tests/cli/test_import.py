@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -467,6 +468,23 @@ def test_directory_and_several_files_are_imported_and_undone_together(
     assert session_ids(place) == ["alone", "in-1", "in-2"]
     assert asnap("undo").code == 0
     assert session_ids(place) == []
+
+
+def test_links_pipes_and_devices_in_a_directory_are_left_out(asnap: Asnap, tmp_path: Path, place: Path) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    (folder / "good.json").write_text(json.dumps(ORBITMESH))
+    (tmp_path / "elsewhere.json").write_text(json.dumps({**ORBITMESH, "SessionID": "elsewhere"}))
+    os.mkfifo(folder / "pipe.json")
+    (folder / "endless.json").symlink_to("/dev/zero")
+    (folder / "linked.json").symlink_to(tmp_path / "elsewhere.json")
+    (folder / "nowhere.json").symlink_to(tmp_path / "nowhere.json")
+
+    done = asnap("import", folder)
+
+    assert done.code == 0, done.err
+    assert all(f"left out {folder}/{name}.json" in done.err for name in ("pipe", "endless", "linked", "nowhere"))
+    assert session_ids(place) == [ORBITMESH["SessionID"]]
 
 
 def test_empty_directory_or_one_bad_file_imports_nothing(asnap: Asnap, tmp_path: Path, place: Path) -> None:

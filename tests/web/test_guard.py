@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -75,6 +76,40 @@ def test_change_that_is_not_json_is_refused(
 ) -> None:
     refused = client.request(method, path, content=b"{}", headers={**SAME, "content-type": kind})
     assert refused.status_code == 415
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 200_000, '{"a":' * 100_000, "9" * 5000, "[]", '"', b"\xff", "{" + " " * (2 << 20)]
+)
+@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in WRITES])
+def test_malformed_or_oversized_body_is_a_bad_request(
+    client: TestClient, method: str, path: str, body: str | bytes
+) -> None:
+    refused = client.request(method, path, content=body, headers={**SAME, "content-type": "application/json"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid_input")
+
+
+def test_client_that_hangs_up_in_mid_request_causes_no_error(client: TestClient) -> None:
+    head = {"host": "127.0.0.1:4321", "content-type": "application/json", **OURS, **SAME}
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/forget", "query_string": b"", "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in head.items()],
+    }  # fmt: skip
+    arriving: Iterator[MutableMapping[str, Any]] = iter(
+        [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    )
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(arriving)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    assert client.portal
+    client.portal.call(client.app, scope, receive, send)
+
+    assert sent[0]["status"] == 400
 
 
 @pytest.mark.parametrize(("method", "path", "body"), WRITES)

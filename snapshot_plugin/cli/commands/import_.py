@@ -174,7 +174,7 @@ async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wa
     sessions: list[Sequence[Copied]] = []
     for file, is_named in _expanded(files):
         try:
-            data = _opened(call, await _read(file), secret)
+            data = _opened(call, await _read(file, is_named=is_named), secret)
             contents = await reading.read_sessions(data, now=call.now, wanted=wanted)
         except (InvalidInput, Damaged) as error:
             if is_named:
@@ -229,7 +229,7 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
         yield store
 
 
-async def _read(file: str) -> bytes:
+async def _read(file: str, *, is_named: bool) -> bytes:
     import os
     import sys
 
@@ -243,7 +243,7 @@ async def _read(file: str) -> bytes:
             from snapshot_plugin.exchange.foreign.oneringai_directory import read_directory
 
             return read_directory(file, limit=_MAX_FILE)
-        with open(file, "rb") as stream:  # noqa: PTH123 — no pathlib needed for one read
+        with open(file, "rb", opener=None if is_named else _regular) as stream:
             return _bounded(stream)
 
     try:
@@ -255,6 +255,16 @@ async def _read(file: str) -> bytes:
     if len(data) > _MAX_FILE:
         raise LimitExceeded(f"{file} is larger than {_MAX_FILE} bytes", hint="export fewer sessions into each file")
     return data
+
+
+def _regular(file: str, flags: int) -> int:
+    """Open a file of a directory that others may have filled: links, pipes and devices are refused."""
+    import os
+    import stat
+
+    if not stat.S_ISREG(os.lstat(file).st_mode):
+        raise InvalidInput("it is not a regular file", hint="name it to import it")
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _bounded(stream: IO[bytes]) -> bytes:
