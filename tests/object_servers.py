@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import http.client
+import itertools
 import os
 import random
 import socket
@@ -28,6 +29,8 @@ from snapshot_plugin.store.ledger import Ledger
 __all__ = ["BUCKET", "ObjectServer", "azurite", "seaweedfs", "spoil_newest", "spoilt"]
 
 BUCKET = "bucket"
+_WORKERS = 16
+"""How many workers have ports of their own."""
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """The account that every emulator of Azure has; it is public."""
@@ -47,8 +50,8 @@ def seaweedfs(directory: Path) -> Iterator[ObjectServer]:
 
     Services with a fixed port are off, so that several workers can each have a server.
     """
-    port = _free_port()
-    ports = [f"-{name}.port={_free_port()}" for name in ("master", "volume", "filer")]
+    port, *others = _free_ports(4)
+    ports = [f"-{name}.port={other}" for name, other in zip(("master", "volume", "filer"), others, strict=True)]
     command = [
         str(Path(sysconfig.get_path("scripts")) / "weed"), f"-logdir={directory}", "server", "-s3",
         "-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.telemetry=false", f"-dir={directory}",
@@ -65,7 +68,7 @@ def seaweedfs(directory: Path) -> Iterator[ObjectServer]:
 @contextlib.contextmanager
 def azurite(program: Path) -> Iterator[ObjectServer]:
     """Azurite's ``azurite-blob``, as ``npm install azurite`` brings it. It keeps everything in memory."""
-    port = _free_port()
+    (port,) = _free_ports(1)
     command = [
         str(program), "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence",
         "--blobPort", str(port),
@@ -114,14 +117,25 @@ def _signed() -> dict[str, str]:
     return {"x-ms-date": now, "x-ms-version": version, "Authorization": authorization, "Content-Length": "0"}
 
 
-def _free_port() -> int:
-    """A free port that the system gives to no client; SeaweedFS also uses the one 10,000 higher."""
-    for port in random.sample(range(10_000, 22_000), 100):
-        with socket.socket() as free, socket.socket() as higher, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            higher.bind(("127.0.0.1", port + 10_000))
-            return port
-    raise TimeoutError("no port is free")
+def _free_ports(count: int) -> list[int]:
+    """Free ports that the system gives to no client, and no other worker chooses meanwhile.
+
+    SeaweedFS also uses those 10,000 higher.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    candidates = random.sample(range(10_000 + worker, 20_000, _WORKERS), 100)
+    found = list(itertools.islice(filter(_is_free, candidates), count))
+    if len(found) < count:
+        raise TimeoutError("no port is free")
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as free, socket.socket() as higher, contextlib.suppress(OSError):
+        free.bind(("127.0.0.1", port))
+        higher.bind(("127.0.0.1", port + 10_000))
+        return True
+    return False
 
 
 def spoil_newest(objects: Any, session_id: str) -> None:
