@@ -15,6 +15,7 @@ import pytest
 
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.testing.acp_client import Client
+from snapshot_plugin.testing.live_contract import LiveContract
 from tests import forkserver
 from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report
@@ -76,9 +77,10 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fork_server() -> Iterator[None]:
-    """Each ACP client forks what it starts; the fork server of this worker ends with its tests."""
+    """ACP clients and live contracts fork what they start; the fork server of this worker ends with its tests."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Client, "launch", forkserver.Popen)
+        patched.setattr(LiveContract, "_launch", staticmethod(forkserver.python))
         yield
     forkserver.close()
 

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["Popen", "close", "fork", "run"]
+__all__ = ["Popen", "close", "fork", "python", "run"]
 
 PROGRAMS = ("snapshot_plugin", "tests.")
 """How the modules begin that are forked."""
@@ -89,6 +89,11 @@ class Popen(subprocess.Popen[Any]):
             if self.returncode is None:
                 self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 16) or b"9"))
                 os.close(self._status)
+
+
+def python(command: Sequence[str], **how: Any) -> Popen:
+    """Fork ``python -c CODE ARGUMENTS...``."""
+    return Popen([command[0], "-m", "tests.run_code", *command[2:]], **how)
 
 
 def run(

@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -54,6 +54,8 @@ _OWNER = """
 
 class LiveContract:
     """Everything that a `LivePlace` promises. Subclass it, define `open`, and run pytest."""
+
+    _launch: ClassVar[Any] = subprocess.Popen
 
     def open(self, place: Any) -> LivePlace:
         """A new object over *place*."""
@@ -360,7 +362,7 @@ class LiveContract:
     def _process(self, place: Any, *args: str) -> Iterator[subprocess.Popen[str]]:
         code = f"{self.code(place)}\n{textwrap.dedent(_OWNER)}"
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        with subprocess.Popen(  # noqa: S603 — the suite's own code
+        with self._launch(
             [sys.executable, "-c", code, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
