@@ -14,6 +14,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +45,6 @@ USER: Final = "memory"
 _TIMEOUT: Final = 10.0
 """How long a write waits for other processes, in seconds."""
 _CHANGES: Final = TypeAdapter(list[MemoryChange])
-_QUEUED, _NOW = "/queue", "/now"
-"""Groups of changes that are not files in ``.pending``."""
 
 
 class MemoryEngine:
@@ -89,7 +88,7 @@ class MemoryEngine:
         """The memory on disk, with the changes that are not written yet."""
         with self._guard:
             view = self._on_disk()
-            for change in (change for group in self._waiting().values() for change in group):
+            for change in chain(*self._put_off_before().values(), self.queue[:]):
                 view.apply(change)
             self._learn_from(view)
             return view
@@ -134,7 +133,7 @@ class MemoryEngine:
             self._make_root()
             with self.files.locked(_TIMEOUT), self._guard:
                 self._tidy()
-                outcomes = self._commit({**self._waiting(is_locked=True), _NOW: list(changes)})
+                outcomes = self._commit(changes)
                 self.persistence, self._why = "disk", ""
         except MemoryReadOnly as held:
             return self._put_off(changes, held)
@@ -207,27 +206,27 @@ class MemoryEngine:
                 self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
             self.files.replace({META: encoded(self._stored_meta())})
 
-    def _commit(self, groups: dict[str, list[MemoryChange]]) -> list[Outcome]:
-        """Write groups of changes, all or none; return the results of the group `_NOW`."""
+    def _commit(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
+        """Write what waits, and *changes*, all or none; return the results of *changes*."""
         view = self._on_disk(is_locked=True)
-        applied = {name: [view.apply(change) for change in group] for name, group in groups.items()}
+        pending, queued = self._put_off_before(is_locked=True), self.queue[:]
+        waiting = [*chain(*pending.values()), *queued]
+        outcomes = [view.apply(change) for change in (*waiting, *changes)]
         writes = view.finish()
         self._learn_from(view, is_locked=True)
-        writes |= {(PENDING, f"{name}.json"): None for name in groups if name not in (_QUEUED, _NOW)}
-        self.files.replace(writes)
-        del self.queue[: len(groups[_QUEUED])]
-        results = {name: [view.final(outcome) for outcome in group] for name, group in applied.items()}
-        now = results.pop(_NOW)
-        for outcome in (outcome for group in results.values() for outcome in group):
+        self.files.replace(writes | {(PENDING, f"{name}.json"): None for name in pending})
+        del self.queue[: len(queued)]
+        outcomes = [view.final(outcome) for outcome in outcomes]
+        for outcome in outcomes[: len(waiting)]:
             if isinstance(outcome, SnapshotError):
                 self._notice(f"a change that waited was refused: {outcome.message}")
         if self.sizes is not None:
             self.sizes.note(view.total)
-        return now
+        return outcomes[len(waiting) :]
 
-    def _waiting(self, *, is_locked: bool = False) -> dict[str, list[MemoryChange]]:
-        """The changes that are not written yet, by group: each file in ``.pending``, and the queue."""
-        found = {_QUEUED: self.queue[:]}
+    def _put_off_before(self, *, is_locked: bool = False) -> dict[str, list[MemoryChange]]:
+        """The changes in each file of ``.pending``."""
+        found: dict[str, list[MemoryChange]] = {}
         for name in self._pending():
             path = (PENDING, f"{name}.json")
             try:

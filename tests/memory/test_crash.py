@@ -47,13 +47,15 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from snapshot_plugin.errors import MemoryReadOnly
+    from snapshot_plugin.memory import engine as engines
     from snapshot_plugin.memory.changes import MemoryChange
     from snapshot_plugin.memory.engine import MemoryEngine
     from snapshot_plugin.memory.limits import MemoryLimits
     from snapshot_plugin.memory.files import name_of
     from snapshot_plugin.model.times import rfc3339
+    from snapshot_plugin.store.files import locked
 
+    engines._TIMEOUT = 0
     base = Path(sys.argv[1])
     now = lambda: datetime.now(UTC)
 
@@ -74,7 +76,9 @@ _KILLED_EVERYWHERE = """
         memory.write([change("save", "a", "k", {"value": value, "filler": value * 3000})])
         memory.write([change("save", "baselines", name, {"value": value}) for name in ("one", "two", "three")])
         memory.queue.append(change("save", "errors", "history", {"fingerprint": "E"}))
-        memory._put_off([change("save", "b", "put-off", value)], MemoryReadOnly("held"))
+        with locked(project / ".asnap/.lease", session_id="", timeout=1):
+            [receipt] = memory.write([change("save", "b", "put-off", value)])
+        assert receipt.persistence == "read-only"
         memory.write([change("delete", "baselines", "three")])
         memory.close()
 
