@@ -1,13 +1,19 @@
-"""The same faults for every adapter, with real processes: kill -9, two writers at once, a full disk."""
+"""The same faults for every adapter: kill -9, writers at once, a full disk, a store of a newer adapter."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import pytest
 
 from integration.frameworks.pages import ROOT
+from integration.frameworks.writers import WRITERS
+from snapshot_plugin import FilesystemStore
+from snapshot_plugin.errors import InvalidSnapshotVersion
 
 __all__ = ["AdapterFaults"]
 
@@ -50,6 +56,27 @@ class AdapterFaults:
             process.communicate(timeout=_SECONDS)
             assert process.returncode == 0
         assert set(self._run(tmp_path)[0].split()) == {*names[0], *names[1]}
+
+    def test_threads_with_loops_of_their_own_lose_nothing(self, tmp_path: Path) -> None:
+        writer, names = WRITERS[self.writer](str(tmp_path)), [f"n{number}" for number in range(12)]
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(writer.add, names, timeout=_SECONDS))
+        assert sorted(writer.names()) == sorted(names) == sorted(WRITERS[self.writer](str(tmp_path)).names())
+
+    def test_a_session_of_a_newer_adapter_is_refused_and_left_as_it_is(self, tmp_path: Path) -> None:
+        self._run(tmp_path, "before")
+        store = FilesystemStore(tmp_path).sync
+        for meta in store.list():
+            found, name = store.load(meta.session_id), meta.provider_type or ""
+            about: Any = found.plugins[name]
+            newer = {**about, "format": 99} if isinstance(about, dict) else 99
+            store.save(found.evolve(plugins={**found.plugins, name: newer}), labels=meta.labels)
+        before = store.list()
+        for writer in (WRITERS[self.writer](str(tmp_path)), WRITERS[self.writer](str(tmp_path))):
+            for call in (writer.names, lambda add=writer.add: add("late")):
+                with pytest.raises(InvalidSnapshotVersion, match="newer"):
+                    call()
+        assert store.list() == before
 
     def test_a_full_disk_is_an_error_and_loses_nothing(self, tmp_path: Path) -> None:
         self._run(tmp_path, "before")

@@ -17,6 +17,7 @@ from google.adk.events import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from integration.frameworks.faults import AdapterFaults
@@ -142,6 +143,24 @@ def test_threads_with_loops_of_their_own_lose_no_event(tmp_path: Path) -> None:
     assert {each.id for each in found.events} == {
         f"e{10 * name + number}" for name in range(4) for number in range(5)
     }
+
+
+def test_an_object_in_the_state_is_kept_as_text_as_by_sqlite(tmp_path: Path) -> None:
+    async def states(service: Any) -> list[dict[str, Any]]:
+        odd = Path.cwd  # a bound method, as tools are
+        who = {"app_name": "shop", "user_id": "ada"}
+        session = await service.create_session(**who, session_id="s", state={"tool": odd, "user:n": 2})
+        delta = EventActions(state_delta={"app:tool": odd, "n": 1})
+        await service.append_event(session, Event(author="user", actions=delta))
+        found = await service.get_session(**who, session_id="s")
+        return [found.state, *(event.actions.state_delta for event in found.events)]
+
+    async def main() -> None:
+        ours = await states(SnapshotSessionService(tmp_path / "ours"))
+        assert ours == await states(SqliteSessionService(str(tmp_path / "theirs.db")))
+        assert "method" in ours[0]["tool"]
+
+    asyncio.run(main())
 
 
 def test_nan_in_the_state_comes_back_until_it_is_replaced(tmp_path: Path) -> None:

@@ -189,6 +189,7 @@ def _ids(workflow: Checkpoints) -> list[str]:
 
 
 def _labels(snapshot: SessionSnapshot) -> dict[str, str]:
+    checked(snapshot, FRAMEWORK)
     fields = {"checkpoint": "checkpoint_id", "parent": "previous_checkpoint_id", "timestamp": "timestamp"}
     named = {label: snapshot.plugins.get(_SECTIONS + field) for label, field in fields.items()}
     return {"framework": FRAMEWORK, **{label: each for label, each in named.items() if isinstance(each, str)}}

@@ -91,12 +91,12 @@ class SnapshotSessionStore(SessionStore):
     def _appended(
         self, head: SessionSnapshot | None, key: Mapping[str, Any], entries: Sequence[Any], added: Sequence[Message]
     ) -> LabelledSnapshot | None:
-        subpath = key.get(_SUBPATH)
+        subpath, head = key.get(_SUBPATH), checked(head, FRAMEWORK)
         known = {_identity(message) for message in head.messages} if head else set()
         fresh = [at for at, each in enumerate(added) if each.id is None or _identity(each) not in known]
         if not fresh:
             return None
-        base = checked(head, FRAMEWORK) or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
+        base = head or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
         about = {"project": key["project_key"], "session": key["session_id"]}
         plugins = {**base.plugins, FRAMEWORK: {"format": FORMAT, **about}}
         if not subpath:

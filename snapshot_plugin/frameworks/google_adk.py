@@ -11,6 +11,7 @@ share, is in companion sessions that lists hide. Install ``snapshot-plugin[googl
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ FORMAT = 1
 _STATE = f"{FRAMEWORK}:state"
 _FLOATS = f"{FRAMEWORK}:floats"
 """For each name in the state: where its value holds a NaN or an infinity."""
+_log = logging.getLogger(__name__)
 _PREFIXES = {"app": State.APP_PREFIX, "user": State.USER_PREFIX}
 
 
@@ -198,7 +200,7 @@ class _KeptSessions:
 
     def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
         """Save what *delta* says about the app and the user; returns what it says about the session itself."""
-        plain = to_jsonable_python(dict(delta))
+        plain = to_jsonable_python(dict(delta), fallback=_text_of)
         own = {name: value for name, value in plain.items() if not name.startswith(_ALL_PREFIXES)}
         for kind, user_id in (("app", None), ("user", key[1])):
             prefix = _PREFIXES[kind]
@@ -264,6 +266,12 @@ def _state_in(sections: Mapping[str, Any]) -> dict[str, Any]:
         name: with_floats(thaw(value), {FLOATS: floats.get(name, ())})
         for name, value in (sections.get(_STATE) or {}).items()
     }
+
+
+def _text_of(value: object) -> str:
+    """What the state keeps of an object that is not JSON, as ADK's own services do."""
+    _log.warning("the state holds a %s, which is not JSON: its text is stored", type(value).__name__)
+    return str(value)
 
 
 def _has(snapshot: SessionSnapshot, message: Message) -> bool:

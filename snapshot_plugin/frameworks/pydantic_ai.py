@@ -245,7 +245,7 @@ def _record_of(snapshot: SessionSnapshot | None) -> ConversationRecord | None:
 
 def _entries(snapshot: SessionSnapshot | None) -> dict[str, _Kept]:
     """Every entry of a conversation: its history, and the branches it left."""
-    if snapshot is None:
+    if (snapshot := checked(snapshot, FRAMEWORK)) is None:
         return {}
     out: dict[str, _Kept] = {
         name.removeprefix(_LEFT): _Kept(kept["parent"], Message.model_validate(thaw(kept["message"])))
