@@ -73,7 +73,7 @@ async def test_unsaved_session_is_reported_and_the_others_are_saved() -> None:
             await manager.start_auto_snapshot(session)
         stuck.hold = anyio.Event()
         with anyio.fail_after(PATIENCE):
-            report = await manager.snapshot_all(timeout=1)
+            report = await manager.snapshot_all(timeout=2)
         stuck.hold.set()
     assert _fates(report) == {"a-fine": "saved", "b-fails": "failed", "c-hangs": "timeout"}
     assert not report.ok
