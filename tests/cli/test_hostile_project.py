@@ -114,6 +114,17 @@ def test_settings_changed_by_a_project_are_shown_with_their_origin(asnap: Asnap)
     assert line.split()[1:3] == ["60.0", "project"]
 
 
+@pytest.mark.parametrize(("name", "head"), [(".asnap.toml", ""), ("pyproject.toml", "[tool.asnap]\n")])
+def test_linked_project_file_is_not_used(asnap: Asnap, home: Path, name: str, head: str) -> None:
+    (home / "elsewhere.toml").write_text(f"{head}snapshot_interval = 60")
+    (Path.cwd() / name).symlink_to(home / "elsewhere.toml")
+
+    done = asnap("config", "show", "--json")
+
+    assert any(name in notice for notice in done.json["notices"])
+    assert next(each for each in done.json["settings"] if each["name"] == "snapshot_interval")["value"] == 300
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_project_file_of_another_user_is_not_used(asnap: Asnap) -> None:
     file = Path.cwd() / ".asnap.toml"
