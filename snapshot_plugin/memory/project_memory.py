@@ -113,6 +113,7 @@ class ProjectMemory:
         try:
             if self.session_count:
                 await anyio.to_thread.run_sync(self._engine.write, [self._engine.change("end")])
+                await anyio.to_thread.run_sync(self._user.flush)
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
         finally:
@@ -126,6 +127,7 @@ class ProjectMemory:
             StoreUnavailable: it could not be written, and is still in memory.
         """
         await self._run(self._engine.flush)
+        await self._run(self._user.flush)
 
     async def _begin(self) -> None:
         if not self._is_open:

@@ -576,3 +576,16 @@ async def test_projects_are_isolated_from_each_other(tmp_path: Path) -> None:
             assert await memory.namespaces() == {}
             assert memory.session_count == 1
             await memory.save("a", "k", name)
+
+
+async def test_preference_that_the_disk_refused_is_written_later(open_memory: Opener, tmp_path: Path) -> None:
+    async with open_memory(state=tmp_path / "user") as memory:
+        shutil.rmtree(tmp_path / "user")
+        (tmp_path / "user").write_text("a file where the directory should be")
+        with pytest.raises(StoreUnavailable):
+            await memory.save("global", "style", {"indent": 2})
+        assert await memory.preferences() == {"style": {"indent": 2}}
+        (tmp_path / "user").unlink()
+        await memory.flush()
+    async with open_memory(state=tmp_path / "user") as memory:
+        assert await memory.load("global", "style") == {"indent": 2}
