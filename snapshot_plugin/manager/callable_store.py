@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotRef
@@ -30,11 +31,20 @@ class CallableStore(MemoryStore):
         load: returns the state last saved under an id, or None. delete: removes the state saved under an id.
 
     If a function raises, the call raises `StoreUnavailable`; the next save includes the missing changes.
+
+    Raises:
+        InvalidInput: a function is asynchronous. Nothing would await it, so nothing would be stored.
     """
 
     capabilities = Capabilities(durable=True)
 
     def __init__(self, save: Save, load: Load, delete: Delete) -> None:
+        for each in (save, load, delete):
+            if inspect.iscoroutinefunction(each):
+                raise InvalidInput(
+                    f"{each.__name__} is an async function, and a store needs plain ones",
+                    hint="give three plain functions; they run in a worker thread and may block",
+                )
         super().__init__()
         self.core = _Core(self, save, load, delete)
 

@@ -234,6 +234,17 @@ async def test_three_functions_suffice_as_a_store() -> None:
     assert table == {}
 
 
+@pytest.mark.parametrize("place", range(3))
+def test_async_functions_are_refused_as_a_store(place: int) -> None:
+    async def later(*_: Any) -> None:
+        """Never awaited."""
+
+    functions: list[Any] = [lambda *_: None] * 3
+    functions[place] = later
+    with pytest.raises(InvalidInput, match="later is an async function"):
+        persistent_session(Agent(), agent_id="bot", store=(functions[0], functions[1], functions[2]))
+
+
 @anyio_both
 async def test_save_refused_by_a_function_is_retried_with_the_next_save() -> None:
     table: dict[str, dict[str, Any]] = {}
