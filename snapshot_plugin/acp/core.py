@@ -308,6 +308,11 @@ class Core:
 
     # For jobs ---------------------------------------------------------------------------------------------
 
+    @property
+    def client_shows_restores(self) -> bool:
+        """Whether the client wants the report on each restore, because it shows them itself."""
+        return bool(as_object(as_object(self.client_capabilities.get("_meta")).get("asnap")).get("restored"))
+
     def can(self, name: str) -> bool:
         """Whether the agent itself advertises a session method: ``load``, ``resume``, ``list`` and the like."""
         if name == "load":

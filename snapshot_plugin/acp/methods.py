@@ -163,10 +163,14 @@ class SessionMethods:
         return self._name(session_id) | restored.answer()
 
     def fork(self, core: Core, pending: Pending) -> Steps[Message]:
-        """Start a new session as a copy of another; ``_meta.asnap.at`` limits it to the first messages."""
-        parent_id, at = _named(pending), _fork_point(pending)
+        """Start a new session as a copy of another.
+
+        ``_meta.asnap.at`` limits it to the first messages; ``_meta.asnap.title`` names it.
+        """
+        parent_id, (at, title) = _named(pending), _fork_wish(pending)
         parent: StoredSnapshot = yield Do(lambda sessions: sessions.newest(parent_id))
         child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, messages=at, now=core.clock())
+        child = child if title is None else child.evolve(title=title)
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}
         child_id = child.session_id
@@ -243,17 +247,18 @@ def _opened(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
         core.drop(session_id)
         yield Do(lambda sessions: sessions.finish(session_id))
         raise
-    yield from told(restored)
+    yield from told(core, restored)
     return restored
 
 
-def told(restored: Restored) -> Steps[None]:
-    """Record text that the agent added during the restore, and report the grade."""
+def told(core: Core, restored: Restored) -> Steps[None]:
+    """Record text that the agent added during the restore, and print the grade unless the client shows it."""
     session_id = restored.session_id
     if restored.news:
         yield RecordEvent(session_id, {"update": chunk(restored.news)})
     yield Checkpoint(session_id)
-    yield Say(f"session {session_id} was restored ({restored.grade}, {len(restored.record.messages)} messages)")
+    if not core.client_shows_restores:
+        yield Say(f"session {session_id} was restored ({restored.grade}, {len(restored.record.messages)} messages)")
 
 
 def _replayed(core: Core, session_id: str) -> Steps[None]:
@@ -358,14 +363,13 @@ def _named(pending: Pending) -> str:
     return pending.session_id
 
 
-def _fork_point(pending: Pending) -> int | None:
+def _fork_wish(pending: Pending) -> tuple[int | None, str | None]:
+    """How many messages a fork keeps, and its title; None where the client leaves it open."""
     wish = as_object(pending.params.get("_meta")).get("asnap")
-    at = wish.get("at") if isinstance(wish, dict) else wish
-    if at is None:
-        return None
-    if type(at) is not int or not isinstance(wish, dict):
-        raise InvalidInput(f"_meta.asnap is {wish!r}", hint='use {"at": <number of messages to keep>}')
-    return at
+    at, title = (wish.get("at"), wish.get("title")) if isinstance(wish, dict) else (None, None)
+    if not isinstance(wish, dict | None) or type(at) not in (int, type(None)) or not isinstance(title, str | None):
+        raise InvalidInput(f"_meta.asnap is {wish!r}", hint='use {"at": <messages to keep>, "title": <name>}')
+    return at, title
 
 
 def _meta(result: Message, ours: Message) -> Message:

@@ -21,7 +21,7 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import never_sent
-from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, as_object, chunk, failure, notification
+from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, chunk, failure, notification
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
 from snapshot_plugin.model.content import ToolCallBlock
@@ -140,10 +140,10 @@ def bring(core: Core, session_id: str) -> Steps[None]:
         core.lost.add(session_id)
         yield Say(f"session {session_id} is not back", str(error))
         raise
-    yield from told(restored)
+    yield from told(core, restored)
     if restored.news:
         yield shown(session_id, chunk(restored.news))
-    if as_object(as_object(core.client_capabilities.get("_meta")).get("asnap")).get("restored"):
+    if core.client_shows_restores:
         yield ToClient(notification("_asnap/restored", {"sessionId": session_id, **restored.report()}))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.operations.work import Work
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Forked", "fork", "free_title", "save_new"]
+__all__ = ["Forked", "fork", "free_title", "record_new", "save_new"]
 
 
 class Forked(Document):
@@ -78,8 +78,15 @@ async def save_new(
     from snapshot_plugin.manager.branches import save_branch
 
     made = await save_branch(store, snapshot, trigger=kind)
+    return await record_new(work, store, made.session_ids, kind=kind, summary=summary)
+
+
+async def record_new(
+    work: Work, store: SnapshotStore, session_ids: Collection[str], *, kind: str, summary: str
+) -> tuple[str | None, str | None]:
+    """Log that sessions were made, for undo. Returns the operation, or why it could not be recorded."""
     try:
-        steps = [{"do": "delete", "session_id": session_id} for session_id in made.session_ids]
+        steps = [{"do": "delete", "session_id": session_id} for session_id in session_ids]
         operation = await work.operations(store).record(kind=kind, summary=summary, steps=steps)
     except StoreUnavailable as error:
         return None, f"{error.message}: asnap undo will not know of it"

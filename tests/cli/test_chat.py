@@ -293,6 +293,49 @@ def test_sessions_switches_back_to_the_one_that_was_forked(agent: tuple[str, ...
         assert terminal.end() == 0
 
 
+def test_export_writes_below_the_home_directory(agent: tuple[str, ...], home: Path) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/export ~/talk.md", "wrote ~/talk.md")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert "the first words" in (home / "talk.md").read_text()
+
+
+@pytest.mark.parametrize(("flags", "grade"), [((), "native-load"), (("--no-fork",), "context")])
+def test_fork_is_made_by_the_agent_if_it_can_fork(
+    agent: tuple[str, ...], flags: tuple[str, ...], grade: str, place: Path, asnap: Asnap
+) -> None:
+    with Terminal("chat", "--", *agent, *flags, columns=100, lines=40) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/rename trunk", "is called 'trunk'")
+        said(terminal, "/fork", f"restored: {grade}, 2 messages")
+        terminal.wait_for(f"mode ask · restored: {grade}")
+        said(terminal, "remember", f"earlier turns: {int(grade == 'native-load')}; ")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert {loaded(place, name).title for name in session_ids(place)} == {"trunk", "trunk (fork)"}
+    listed = asnap("undo", "--list", "--json").json["operations"]
+    assert [each["operation"] for each in listed] == ["fork", "rename"]
+
+
+def test_restored_session_is_reported_once(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent, lines=40) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    with Terminal("resume", *session_ids(place), lines=40) as terminal:
+        terminal.wait_for("mode ask · restored: native-load")
+        os.kill(agent_process(terminal, agent), signal.SIGKILL)
+        terminal.wait_for(lambda: terminal.text.count("restored: native-load, 2 messages") == 2)
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    assert b"was restored" not in terminal.received
+
+
 def test_session_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")

@@ -42,12 +42,12 @@ Opened = Callable[..., TestClient]
 
 @pytest.fixture
 def opened(place: Path, environ: dict[str, str]) -> Iterator[Opened]:
-    """Serve the store; *read_only* and other settings of the site may be given."""
+    """Serve the store; another class of site, *read_only* and other settings may be given."""
     clients: list[TestClient] = []
 
-    def open_(**settings: Any) -> TestClient:
+    def open_(kind: type[Site] = Site, **settings: Any) -> TestClient:
         store = FilesystemStore(place, background=False)
-        site = Site(store, SnapshotConfig(storage_path=str(place)), environ=environ, **settings)
+        site = kind(store, SnapshotConfig(storage_path=str(place)), environ=environ, **settings)
         app = application(site, port=PORT, token=TOKEN)
         client = TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OURS, raise_server_exceptions=False)
         client.__enter__()

@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.commands.schema import schemas
+from snapshot_plugin.operations.session_rows import SessionRow
 from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.web.site import Site
 from tests.web.conftest import Opened
 
 ODD = "a%25252Fb%252520c%252540d"
@@ -104,6 +106,18 @@ def test_an_unknown_session_is_not_found_with_the_next_command(client: TestClien
 @pytest.mark.parametrize("path", ["sessions/one?at=x", "sessions/one/messages?limit=x", "stats?by=moon", "diff"])
 def test_invalid_query_is_reported(client: TestClient, path: str) -> None:
     assert client.get(f"/api/v1/{path}").status_code == 400
+
+
+class _SiteThatForgets(Site):
+    """Another process deletes each session after its name was found and before its row is."""
+
+    async def rows(self) -> list[SessionRow]:
+        return []
+
+
+def test_session_deleted_between_two_lookups_is_not_found(client: TestClient, opened: Opened) -> None:
+    answer = opened(_SiteThatForgets).get("/api/v1/sessions/one")
+    assert (answer.status_code, answer.json()["code"]) == (404, "snapshot_not_found")
 
 
 def test_every_change_is_undone_by_its_operation(client: TestClient) -> None:

@@ -260,7 +260,7 @@ class ClientHost(HostTransport):
 
         def steps() -> Steps[Restored]:
             restored = yield from restore(self.core, Wish(session_id, params, require))
-            yield from told(restored)
+            yield from told(self.core, restored)
             return restored
 
         try:

@@ -63,7 +63,7 @@ class Conversation:
             asked=self._asked,
             said=self._display.aside,
         )
-        self.session_id = ""
+        self.session_id = self._cwd = ""
         self.entered: Callable[[str], None] = lambda _session_id: None
         """Called with the id of each session that the chat enters."""
         self._agent = "agent"
@@ -105,7 +105,7 @@ class Conversation:
             result = await self.connection.request("session/new", {"cwd": cwd, "mcpServers": []})
         except Refused as error:
             raise _unusable(error) from error
-        self._enter(str(result.get("sessionId", "")), result)
+        self._enter(str(result.get("sessionId", "")), cwd, result)
         self._display.line(f"{self._agent} in {plain(cwd)} · /help for commands, Ctrl-D to end", dim=True)
 
     async def load(self, session_id: str, cwd: str) -> None:
@@ -118,14 +118,21 @@ class Conversation:
             raise _unusable(error) from error
         finally:
             self._display.muted = False
-        is_open = session_id in self._restored  # it was entered before: nothing was restored
-        self._enter(session_id, result)
-        await self._show_before()
-        if not is_open:
-            self._tell_restored(result)
+        await self._continue(session_id, cwd, result)
 
-    def _enter(self, session_id: str, result: Json) -> None:
-        self.session_id = session_id
+    async def _continue(self, session_id: str, cwd: str, result: Json) -> None:
+        """Enter a session that has messages, and show the last of them."""
+        is_open = session_id in self._restored  # it was entered before: nothing was restored
+        self._enter(session_id, cwd, result)
+        await self._show_before()
+        meta = result.get("_meta")
+        ours = meta.get("asnap") if isinstance(meta, Mapping) else None
+        report = ours.get("restored") if isinstance(ours, Mapping) else None
+        if not is_open:
+            self._tell_restored(session_id, report if isinstance(report, Mapping) else {})
+
+    def _enter(self, session_id: str, cwd: str, result: Json) -> None:
+        self.session_id, self._cwd = session_id, cwd
         self._restored.setdefault(session_id, "")
         self.entered(session_id)
         self._display.learn_settings(result)
@@ -145,21 +152,14 @@ class Conversation:
             for line in _shortened(list(lines_of(said, self._call.out.style))):
                 self._display.line(line)
 
-    def _tell_restored(self, result: Json) -> None:
-        meta = result.get("_meta")
-        ours = meta.get("asnap") if isinstance(meta, Mapping) else None
-        report = ours.get("restored") if isinstance(ours, Mapping) else None
-        if not isinstance(report, Mapping):
-            self._restored[self.session_id] = "restored"
-            return
-        grade = plain(str(report.get("grade")))
-        count = several(int(report.get("messages", 0)), "message")
-        words = (f"restored: {grade}", count, _MEMORY.get(grade, ""))
-        self._display.line(", ".join(filter(None, words)), fg="green")
-        self._learn_restored(self.session_id, report)
-
-    def _learn_restored(self, session_id: str, report: Mapping[str, Any]) -> None:
-        self._restored[session_id] = f"restored: {plain(str(report.get('grade')))}"
+    def _tell_restored(self, session_id: str, report: Mapping[str, Any]) -> None:
+        self._restored[session_id] = "restored"
+        if "grade" in report:
+            grade = plain(str(report["grade"]))
+            self._restored[session_id] = f"restored: {grade}"
+            count = several(int(report.get("messages", 0)), "message")
+            words = (self._restored[session_id], count, _MEMORY.get(grade, ""))
+            self._display.line(", ".join(filter(None, words)), fg="green")
         for listed in (report.get("notices"), report.get("differences")):
             for each in listed if isinstance(listed, list) else ():
                 self._display.line(f"  {plain(str(each))}", dim=True)
@@ -169,7 +169,7 @@ class Conversation:
         if method == "session/update":
             self._display.updated(params)
         elif method == "_asnap/restored":  # the agent ended, and the recorder restarted it
-            self._learn_restored(str(params.get("sessionId")), params)
+            self._tell_restored(str(params.get("sessionId")), params)
 
     # The loop -------------------------------------------------------------------------------------------------
 
@@ -315,12 +315,18 @@ class Conversation:
             await self.load(picked.session_id, picked.cwd or "/")
 
     async def _fork(self, rest: str) -> None:
-        from snapshot_plugin.operations.branches import fork
+        from snapshot_plugin.operations.branches import free_title, record_new
 
-        await self._saved()
-        done = await fork(self._call.work, self._store, self.session_id, title=rest or None)
-        cwd = (await self._store.load(done.session_id)).config.cwd or "/"
-        await self.load(done.session_id, cwd)
+        metas = await self._store.list()
+        title = next((meta.title for meta in metas if meta.session_id == self.session_id), None)
+        name = rest or free_title(title, "fork", {meta.title for meta in metas})
+        params = {"sessionId": self.session_id, "cwd": self._cwd, "mcpServers": []}
+        result = await self.connection.request("session/fork", {**params, "_meta": {"asnap": {"title": name}}})
+        forked, summary = str(result.get("sessionId", "")), f"forked {self.session_id} in a chat"
+        _, warning = await record_new(self._call.work, self._store, [forked], kind="fork", summary=summary)
+        await self._continue(forked, self._cwd, result)
+        if warning:
+            self._display.line(plain(warning), fg="yellow")
 
     async def _rename(self, rest: str) -> None:
         from snapshot_plugin.operations.labels import rename
