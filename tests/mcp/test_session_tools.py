@@ -119,7 +119,7 @@ async def test_project_entered_through_a_symlink_sees_only_its_own_sessions(tmp_
 
 async def test_session_tools_redact_secrets(project: Path) -> None:
     store = MemoryStore()
-    said = "x" * 3990 + f" {SECRET} needle"
+    said = "x" * 3980 + f" {SECRET} needle"  # 19 characters of it come before the end of a shortened message
     snapshot = elsewhere("s", project, said).evolve(
         title=f"use {SECRET}", agent=AgentInfo(name="a", command=("agent", f"--token={SECRET}"))
     )
