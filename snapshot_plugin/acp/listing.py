@@ -69,16 +69,12 @@ class ListMethod:
         listed = {str(info.get("sessionId")) for info in own}
         known: dict[str, str] = {}
         if not listed <= stored:  # the agent may have its own ids for our sessions
-            for meta in metas:
-                known.update(dict.fromkeys(self._names_of(live, meta.session_id, meta.seq), meta.session_id))
+            before, heads = self._names, [(meta.session_id, meta.seq) for meta in metas]
+            self._names = {head: before.get(head) or names_of(live, head[0]) for head in heads}
+            known = {name: session_id for (session_id, _), names in self._names.items() for name in names}
         gone = listed - stored - known.keys()
         gone &= _deleted_names(live) if gone else frozenset()
         return merged_list(metas, own, known, cwd, deleted=gone), sorted(gone)
-
-    def _names_of(self, live: LiveSessions, session_id: str, seq: int) -> tuple[str, ...]:
-        if (session_id, seq) not in self._names:
-            self._names[session_id, seq] = names_of(live, session_id)
-        return self._names[session_id, seq]
 
 
 def _agents_own(core: Core, cwd: str | None) -> Steps[list[Message]]:

@@ -33,10 +33,11 @@ from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.lineage import fork as forked
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import StoredSnapshot, Trashed
+from snapshot_plugin.store.base import Trashed
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.outcome import Outcome
+    from snapshot_plugin.live.recovery import Spooled
     from snapshot_plugin.live.session import LiveSession
     from snapshot_plugin.live.sessions import LiveSessions
 
@@ -168,8 +169,8 @@ class SessionMethods:
         ``_meta.asnap.at`` limits it to the first messages; ``_meta.asnap.title`` names it.
         """
         parent_id, (at, title) = _named(pending), _fork_wish(pending)
-        parent: StoredSnapshot = yield Do(lambda sessions: sessions.newest(parent_id))
-        child = forked(parent.snapshot, session_id=new_id(), seq=parent.ref.seq, messages=at, now=core.clock())
+        parent: Spooled = yield Do(lambda sessions: sessions.newest(parent_id))
+        child = forked(parent.snapshot, session_id=new_id(), seq=parent.seq, messages=at, now=core.clock())
         child = child if title is None else child.evolve(title=title)
         setup = {key: value for key, value in pending.params.items() if key not in ("sessionId", "_meta")}
         first = {"new": stored_setup({"cwd": parent.snapshot.config.cwd, **setup})}

@@ -15,12 +15,13 @@ from datetime import datetime
 from importlib import import_module
 from itertools import groupby
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from snapshot_plugin.errors import Damaged, InvalidSnapshot, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
+from snapshot_plugin.live.spool_format import unsaved
 from snapshot_plugin.live.steps import Blocking, Steps, StoreCall, run_async
 from snapshot_plugin.model.content import TextBlock
 from snapshot_plugin.model.meta import SnapshotRef
@@ -28,15 +29,20 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot, upto_of, wi
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 
+if TYPE_CHECKING:
+    from snapshot_plugin.store.sync import SyncStore
+
 __all__ = [
     "KNOWN",
     "Recovered",
+    "Spooled",
     "recover",
     "recover_hold",
     "recover_if_abandoned",
     "reduce_messages",
     "reduced",
     "upto_of",
+    "with_spool",
     "with_upto",
 ]
 
@@ -185,6 +191,47 @@ def _drop(hold: Hold, upto: int) -> str | None:
     except SnapshotError as error:
         return f"the spool could not be emptied: {error.message}"
     return None
+
+
+class Spooled(NamedTuple):
+    """A session with the records in its spool, as its owner has it."""
+
+    snapshot: SessionSnapshot
+    seq: int
+    """The newest snapshot that is stored; 0 if there is none yet."""
+    saved: int
+    """How many of its messages that snapshot holds."""
+    records: int
+    """How many records are only in the spool."""
+
+
+def with_spool(
+    store: SyncStore, place: LivePlace | None, session_id: str, *, now: datetime, more: Mapping[str, Reduce]
+) -> Spooled:
+    """Read a session, whoever owns it: its newest snapshot with the records in its spool. Changes nothing.
+
+    Args:
+        store: where its snapshots are kept.
+        place: where its spool is kept; None if there is no such place.
+        session_id: the session.
+        now: the time of a session that has no snapshot yet.
+        more: how to apply records, by provider type, beyond those the package knows (`KNOWN`).
+
+    Raises:
+        SnapshotNotFound: it has neither snapshot nor records.
+        SnapshotError: its snapshot or its spool cannot be read, or the records cannot be applied.
+    """
+    # The records first: a snapshot is durable before its records are dropped, so none can be missing in between.
+    spooled = place.records(session_id) if place else ()
+    try:
+        stored = store.read(session_id)
+        head, seq, saved = stored.snapshot, stored.ref.seq, len(stored.snapshot.messages)
+    except SnapshotNotFound:
+        if not spooled:
+            raise
+        head, seq, saved = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now), 0, 0
+    new = unsaved(spooled, upto_of(head), session_id)
+    return Spooled(reduced(head, new, more) if new else head, seq, saved, len(new))
 
 
 _KINDS = ("message", "append", "state")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,18 +17,23 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
+from snapshot_plugin.live.recovery import Spooled, with_spool
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.steps import run
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
-from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import SnapshotStore, Trashed
 
 __all__ = ["LiveSessions", "MakeReducer"]
 
 MakeReducer = Callable[[SessionSnapshot], Reducer]
 """Makes the reducer of a session, given the snapshot it continues from."""
+
+
+class _StillBusy(SessionLocked):
+    """Another thread has begun to open or close the session, and is not done in time."""
 
 
 class LiveSessions:
@@ -66,7 +71,11 @@ class LiveSessions:
         self._reducer = reducer
         self._program = program
         self.clock = clock
-        self._lock = threading.RLock()
+        self._free = threading.Condition()
+        self._busy: set[str] = set()
+        """The sessions that a thread begins, resumes or finishes now."""
+        self.patience = 30.0
+        """Seconds to wait for such a thread: a disk may never answer."""
         self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
         self._flushes = FlushThread(self.flush, interval=flush_interval)
@@ -103,6 +112,10 @@ class LiveSessions:
         Raises:
             SessionLocked: another process owns the session.
         """
+        with self._alone(snapshot.session_id):
+            return self._begin(snapshot, first)
+
+    def _begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None) -> LiveSession:
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
         try:
             run(live.taking(), self._store)
@@ -111,7 +124,7 @@ class LiveSessions:
         if snapshot.messages:
             live.must_be_saved()
             live.save("fork")
-        self._add(live)
+        self.open[live.session_id] = live
         if first is not None:
             live.record(first, durable=True)
         live.checkpoint()
@@ -120,16 +133,18 @@ class LiveSessions:
     def resume(self, session_id: str) -> LiveSession:
         """Resume recording a stored session. A session that is already live here is returned unchanged.
 
-        Records in the spool of a dead process are recovered first. An unfinished turn ends as interrupted.
+        Records in the spool of a dead process are recovered first. An unfinished turn ends as interrupted. If
+        another thread resumes the session at the moment, both get the same; if one finishes it, it is resumed then.
 
         Raises:
             SnapshotNotFound: there is no such session.
-            SessionLocked: another process owns it.
+            SessionLocked: another process owns it, or another thread has not finished it in time.
             StoreUnavailable: the disk refused the lease, or the store cannot be read.
         """
-        with self._lock:
-            if session_id in self.open:
-                return self.open[session_id]
+        with self._alone(session_id):
+            return self.open.get(session_id) or self._resume(session_id)
+
+    def _resume(self, session_id: str) -> LiveSession:
         live = LiveSession(session_id, self._context)
         try:
             stored = run(live.taking(), self._store) or self._store.read(session_id)
@@ -138,18 +153,32 @@ class LiveSessions:
             live.release()
             raise
         live.interrupt("the client hung up")
-        self._add(live)
+        self.open[session_id] = live
         return live
-
-    def _add(self, live: LiveSession) -> None:
-        with self._lock:
-            self.open[live.session_id] = live
 
     def finish(self, session_id: str, *, save: bool = True) -> Outcome:
         """Save a session for the last time and release it; ``not_live`` if it is not live here."""
-        with self._lock:
-            live = self.open.pop(session_id, None)
-        return live.close(save=save) if live else Outcome(session_id=session_id, status="not_live")
+        try:
+            with self._alone(session_id):
+                live = self.open.pop(session_id, None)
+                return live.close(save=save) if live else Outcome(session_id=session_id, status="not_live")
+        except _StillBusy:
+            return Outcome.timed_out(session_id, self.patience)
+
+    @contextlib.contextmanager
+    def _alone(self, session_id: str) -> Iterator[None]:
+        """Begin, resume and finish a session in one thread at a time."""
+        with self._free:
+            if not self._free.wait_for(lambda: session_id not in self._busy, self.patience):
+                what = f"session {session_id!r} is still being opened or closed by another thread"
+                raise _StillBusy(what, session_id=session_id, hint="try again")
+            self._busy.add(session_id)
+        try:
+            yield
+        finally:
+            with self._free:
+                self._busy.discard(session_id)
+                self._free.notify_all()
 
     def finish_all(self) -> Sequence[Outcome]:
         """Finish every session; see `finish`."""
@@ -178,11 +207,13 @@ class LiveSessions:
         """The session that another process asks to save or label; None if not live. See `manager.predeploy`."""
         return self.open.get(session_id)
 
-    def newest(self, session_id: str) -> StoredSnapshot:
-        """A session as it is now, live or stored. Raises `SnapshotNotFound`."""
-        if live := self.open.get(session_id):
+    def newest(self, session_id: str) -> Spooled:
+        """A session as it is now, live here or elsewhere, or stored. See `with_spool` for what it raises."""
+        context, live = self._context, self.open.get(session_id)
+        if live is not None:
             live.save()
-        return self._store.read(session_id)
+        place = context.place if live is None else None
+        return with_spool(self._store, place, session_id, now=self.clock(), more=context.reducers)
 
     def has(self, session_id: str) -> bool:
         """Whether there is such a session, live here or stored."""
@@ -227,9 +258,10 @@ class LiveSessions:
 
     def labels_in_trash(self) -> Sequence[Mapping[str, str]]:
         """The labels of each session in the trash; each is read once."""
+        read, self._labels_in_trash = self._labels_in_trash, {}
         for entry in self._store.trash():
-            if entry.token not in self._labels_in_trash:
-                self._labels_in_trash[entry.token] = {}
-                with contextlib.suppress(SnapshotError, OSError, AttributeError):  # not all stores keep them
-                    self._labels_in_trash[entry.token] = self._store.trashed_labels(entry)
+            labels = read.get(entry.token)
+            with contextlib.suppress(SnapshotError, OSError, AttributeError):  # not all stores keep them
+                labels = self._store.trashed_labels(entry) if labels is None else labels
+            self._labels_in_trash[entry.token] = labels or {}
         return tuple(self._labels_in_trash.values())

@@ -15,9 +15,9 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.document import Document, Part
 
 if TYPE_CHECKING:
+    from snapshot_plugin.live.recovery import Spooled
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message
-    from snapshot_plugin.operations.spooled import Spooled
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Content", "FileChange", "FullMessage", "Messages", "messages", "whole_message"]

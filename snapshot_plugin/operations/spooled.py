@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import SnapshotError
 
 if TYPE_CHECKING:
-    from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.live.recovery import Spooled
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Spooled", "spool_mark", "spooled"]
-
-
-class Spooled(NamedTuple):
-    """A session including its spool."""
-
-    snapshot: SessionSnapshot
-    seq: int
-    """The newest snapshot that is stored; 0 if there is none yet."""
-    saved: int
-    """How many of its messages that snapshot holds."""
+__all__ = ["spool_mark", "spooled"]
 
 
 def spool_mark(store: SnapshotStore, session_id: str) -> tuple[int, ...]:
@@ -35,21 +25,12 @@ def spool_mark(store: SnapshotStore, session_id: str) -> tuple[int, ...]:
 def spooled(store: SnapshotStore, session_id: str) -> Spooled | None:
     """The session with its spool applied; None if the spool adds nothing, or cannot be applied. Changes nothing."""
     from snapshot_plugin.live.place import place_of
-    from snapshot_plugin.live.recovery import reduced, upto_of
-    from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.live.recovery import with_spool
 
-    place = place_of(store) if spool_mark(store, session_id) else None
-    if place is None:
+    if not spool_mark(store, session_id):
         return None
     try:
-        stored = store.sync.read(session_id)
-        head, seq = stored.snapshot, stored.ref.seq
-    except SnapshotNotFound:
-        now = datetime.now(UTC)
-        head, seq = SessionSnapshot(session_id=session_id, created_at=now, updated_at=now), 0
-    try:
-        new = [record for record in place.records(session_id) if record.n > upto_of(head)]
-        snapshot = reduced(head, new) if new else None
+        found = with_spool(store.sync, place_of(store), session_id, now=datetime.now(UTC), more={})
     except SnapshotError:  # asnap recover explains what cannot be applied
         return None
-    return Spooled(snapshot, seq, len(head.messages) if seq else 0) if snapshot else None
+    return found if found.records else None

@@ -19,12 +19,13 @@ from snapshot_plugin.operations.references import Target, resolve
 from snapshot_plugin.operations.searching import index_all
 from snapshot_plugin.operations.session_rows import SessionRow, every_row
 from snapshot_plugin.operations.showing import Shown, show
-from snapshot_plugin.operations.spooled import Spooled, spool_mark, spooled
+from snapshot_plugin.operations.spooled import spool_mark, spooled
 from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.look import Look, look
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.owners import Ownership
+    from snapshot_plugin.live.recovery import Spooled
     from snapshot_plugin.manager.config import SnapshotConfig
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,18 @@ class Told(LogReports):
 
     def wait_for_save(self) -> None:
         assert self.saved.acquire(timeout=PATIENCE)
+
+
+class Gate:
+    """A function that waits at its beginning until the test lets it go on."""
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self._work, self.entered, self.opened = work, threading.Event(), threading.Event()
+
+    def __call__(self, *args: Any) -> Any:
+        self.entered.set()
+        assert self.opened.wait(PATIENCE)
+        return self._work(*args)
 
 
 @pytest.fixture(params=["plain", "sealed"])
@@ -253,6 +266,97 @@ def test_deleted_session_is_closed_and_moved_to_the_trash(sessions: LiveSessions
     assert sessions.delete("s") is not None
     assert sessions.delete("s") is None
     assert (sessions.has("s"), sessions.deleted()) == (False, frozenset({"s"}))
+
+
+def test_newest_has_what_another_owner_has_only_spooled(store: FilesystemStore, sessions: LiveSessions) -> None:
+    elsewhere = opened(store)
+    elsewhere._context.touch = lambda _session: None
+    live = elsewhere.begin(blank(), {"provider_type": "said", "ask": "one"})
+    assert texts(sessions.newest("s").snapshot) == ["one"]
+    assert sessions.newest("s").seq == 0
+    live.save()
+    live.record({"say": "two"})
+    newest = sessions.newest("s")
+    assert (texts(newest.snapshot), newest.seq, newest.saved) == (["one", "two"], 1, 1)
+    elsewhere.close()
+
+
+def test_labels_of_sessions_that_left_the_trash_are_forgotten(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    sessions.begin(blank(), {"say": "one"}).save()
+    trashed = sessions.delete("s", {"acp.names": "[]"})
+    assert trashed is not None
+    assert list(sessions.labels_in_trash()) == [{"acp.names": "[]"}]
+    store.sync.undelete(trashed.token)
+    assert list(sessions.labels_in_trash()) == []
+
+
+def test_threads_that_resume_one_session_at_once_get_the_same_live_session(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    sessions.begin(blank(), {"say": "one"})
+    sessions.finish("s")
+    made = Gate(Said)
+    sessions._reducer = made
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(sessions.resume, "s")
+        assert made.entered.wait(PATIENCE)
+        others = [threads.submit(sessions.resume, "s"), threads.submit(sessions.resume, "s")]
+        made.opened.set()
+        live = first.result(PATIENCE)
+        assert [other.result(PATIENCE) for other in others] == [live, live]
+    live.record({"say": "two"})
+    assert live.is_recorded
+
+
+def test_session_that_is_being_resumed_is_finished_afterwards(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    sessions.begin(blank(), {"say": "one"})
+    sessions.finish("s")
+    made = Gate(Said)
+    sessions._reducer = made
+    with ThreadPoolExecutor(2) as threads:
+        resumed = threads.submit(sessions.resume, "s")
+        assert made.entered.wait(PATIENCE)
+        finished = threads.submit(sessions.finish, "s")
+        made.opened.set()
+        resumed.result(PATIENCE)
+        assert finished.result(PATIENCE).status == "saved"
+    assert "s" not in sessions.open
+    assert FilePlace(store).owner("s") is None
+
+
+def test_session_that_is_being_finished_is_resumed_afterwards(
+    store: FilesystemStore, sessions: LiveSessions
+) -> None:
+    live = sessions.begin(blank(), {"say": "one"})
+    closing = Gate(lambda _session: None)
+    sessions._context.forget = closing
+    with ThreadPoolExecutor(2) as threads:
+        finished = threads.submit(sessions.finish, "s")
+        assert closing.entered.wait(PATIENCE)
+        resumed = threads.submit(sessions.resume, "s")
+        closing.opened.set()
+        assert finished.result(PATIENCE).status == "saved"
+        assert resumed.result(PATIENCE) is not live
+    assert sessions.open["s"].is_recorded
+
+
+def test_session_that_stays_busy_is_refused_in_time(sessions: LiveSessions) -> None:
+    sessions.begin(blank(), {"say": "one"})
+    sessions.patience = 0.0
+    closing = Gate(lambda _session: None)
+    sessions._context.forget = closing
+    with ThreadPoolExecutor(1) as threads:
+        finished = threads.submit(sessions.finish, "s")
+        assert closing.entered.wait(PATIENCE)
+        with pytest.raises(SessionLocked, match="being opened or closed"):
+            sessions.resume("s")
+        assert sessions.finish("s").status == "timeout"
+        closing.opened.set()
+        assert finished.result(PATIENCE).status == "saved"
 
 
 def test_a_fork_is_saved_before_its_first_event(store: FilesystemStore, sessions: LiveSessions) -> None:

@@ -160,7 +160,8 @@ class _Resumed(NamedTuple):
         sessions = manager.recording(AcpReducer)
         stack.push_async_callback(_let_go, sessions)  # first: a cancelled caller never sees what `resume` returns
         live = await in_thread(sessions.resume, session_id)
-        return cls(manager, sessions, live, await anyio.to_thread.run_sync(sessions.newest, session_id))
+        await live.save_as("event")
+        return cls(manager, sessions, live, await manager.store.read(session_id))
 
     async def brought_back(self, host: ClientHost, params: Message, require: str, hands: Handshake) -> Restoration:
         """Restore the session in the agent. Report, event, metric and log have the same grade."""

@@ -264,9 +264,12 @@ class TaskHost:
         return task
 
     def _set_timer(self) -> None:
-        seconds = self.core.next_tick()
-        if seconds is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(min(seconds, 1.0), self._tick)
+        seconds, loop = self.core.next_tick(), asyncio.get_running_loop()
+        if seconds is None or (self._timer is not None and self._timer.when() <= loop.time() + seconds):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from snapshot_plugin.acp.state import expected_grade
+from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.place import required_place
+from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing.acp_client import Client, RpcError
 from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
 from snapshot_plugin.testing.hosts.stage import (
@@ -96,6 +100,21 @@ class Loading(HostStage):
                     load_or_raise(second, session_id)
                 assert refused.value.data["reason"] == "locked"
             assert first.prompt(session_id, "say two") == "two"
+
+    def test_a_session_that_is_live_elsewhere_is_forked_with_its_spool(self, tmp_path: Path) -> None:
+        said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "one"}}
+        begun = {"provider_type": "acp", "agent": {"sessionId": "theirs"}, "new": {"cwd": "/"}}
+        asked = {"prompt": [{"type": "text", "text": "say one"}]}
+        place = required_place(FilesystemStore(tmp_path / "store"))
+        with self.start(tmp_path) as client:
+            client.new_session()
+            elsewhere = place.take("live-elsewhere", Owner.this_process(since=datetime.now(UTC)))
+            elsewhere.append([begun, asked, {"update": said}, {"stop": {"stopReason": "end_turn"}}])
+            forked = client.request("session/fork", {"sessionId": "live-elsewhere", "cwd": "/", "mcpServers": []})
+            assert words(load(client, forked["sessionId"])[1]) == [("user", "say one"), ("agent", "one")]
+            assert place.owner("live-elsewhere") is not None
+            assert len(place.records("live-elsewhere")) == 4  # its owner goes on undisturbed
+            elsewhere.release()
 
     def test_an_unknown_session_is_not_found_under_the_protocols_own_code(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
