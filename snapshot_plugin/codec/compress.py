@@ -20,6 +20,7 @@ __all__ = [
     "stored",
     "stored_size",
     "stream_length",
+    "unstored",
 ]
 
 Effort = Literal["hot", "sent", "best"]
@@ -74,6 +75,19 @@ def stored(data: bytes) -> bytes:
     return b"".join(parts)
 
 
+def unstored(data: bytes | memoryview, size: int) -> bytes | None:
+    """The *size* bytes that `stored` made *data* of; None if it would have made something else of them."""
+    if len(data) != stored_size(size):
+        return None
+    view, parts = memoryview(data), []
+    for at in range(0, size or 1, _BLOCK):
+        start, length = len(data) - stored_size(size - at), min(_BLOCK, size - at)
+        if view[start : start + 5] != struct.pack("<BHH", at + _BLOCK >= size, length, length ^ _BLOCK):
+            return None
+        parts.append(view[start + 5 : start + 5 + length])
+    return b"".join(parts)
+
+
 def stored_size(size: int) -> int:
     """The length of what `stored` returns for *size* bytes."""
     return size + 5 * max(1, -(-size // _BLOCK))
@@ -88,7 +102,7 @@ def _unpacker() -> Any:
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
 
 
-def inflate(data: bytes, size: int) -> bytes:
+def inflate(data: bytes | memoryview, size: int) -> bytes:
     """Decompress a stream that fills *data* exactly and yields exactly *size* bytes; never allocates more.
 
     Raises:
@@ -101,7 +115,7 @@ def inflate(data: bytes, size: int) -> bytes:
     return out
 
 
-def inflate_start(data: bytes, limit: int) -> bytes:
+def inflate_start(data: bytes | memoryview, limit: int) -> bytes:
     """Decompress at most the first *limit* bytes."""
     return _guard(lambda: zlib.decompressobj(_RAW).decompress(data, limit)) if limit else b""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start, stored, stored_size
+from snapshot_plugin.codec.compress import Effort, deflate, inflate, inflate_start, stored, stored_size, unstored
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered
 from snapshot_plugin.model.ids import short_id
 
@@ -225,7 +225,7 @@ def summary_in(payload: bytes) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _verified(frame: bytes, session_id: str, keys: SessionKeys | None) -> tuple[Header, bytes, int]:
+def _verified(frame: bytes, session_id: str, keys: SessionKeys | None) -> tuple[Header, memoryview, int]:
     header, body, size = read_header(frame)
     if size != len(frame):
         raise SnapshotCorrupted("a frame has another length than it says")
@@ -250,21 +250,22 @@ def _declared(member: bytes) -> int:
     return int.from_bytes(member[-4:], "little")
 
 
-def _checked(frame: bytes, header: Header, body: int) -> bytes:
+def _checked(frame: bytes, header: Header, body: int) -> memoryview:
     position = _sum_position(frame) if header.sum else 0
     digest = hashlib.sha256(frame[:position])
     digest.update(_ZERO_SUM.encode())
-    digest.update(memoryview(frame)[position + len(_ZERO_SUM) :])
+    view = memoryview(frame)  # a copy would cost more than the checksum
+    digest.update(view[position + len(_ZERO_SUM) :])
     if digest.hexdigest() != header.sum:
         raise SnapshotCorrupted(f"the checksum of snapshot {header.hi} is wrong", session_id=header.sid)
-    return frame[body:-TRAILER]
+    return view[body:-TRAILER]
 
 
-def _decrypted(frame: bytes, header: Header, body: int, keys: SessionKeys | None) -> tuple[bytes, int]:
+def _decrypted(frame: bytes, header: Header, body: int, keys: SessionKeys | None) -> tuple[memoryview, int]:
     if keys is None:
         raise SnapshotTampered(f"snapshot {header.hi} is encrypted and the store is not", session_id=header.sid)
-    ciphertext = inflate(frame[body:-TRAILER], min(_declared(frame), len(frame)))
-    if _assemble(frame[:body], ciphertext) != frame:
+    ciphertext = unstored(memoryview(frame)[body:-TRAILER], _declared(frame))
+    if ciphertext is None or _trailer(ciphertext) != frame[-TRAILER:]:
         raise SnapshotCorrupted(
             f"the bytes of snapshot {header.hi} are not what was written", session_id=header.sid
         )
@@ -275,4 +276,4 @@ def _decrypted(frame: bytes, header: Header, body: int, keys: SessionKeys | None
             f"the nonce of snapshot {header.hi} is unreadable", session_id=header.sid
         ) from error
     inner = keys.open(header.kid, nonce, ciphertext, frame[:body])
-    return inner[len(_INNER) : -TRAILER], _declared(inner)
+    return memoryview(inner)[len(_INNER) : -TRAILER], _declared(inner)

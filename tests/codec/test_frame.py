@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from snapshot_plugin.codec import compress, frame
-from snapshot_plugin.codec.compress import Effort, accelerated, deflate, inflate, inflate_start, stream_length
+from snapshot_plugin.codec.compress import (
+    Effort,
+    accelerated,
+    deflate,
+    inflate,
+    inflate_start,
+    stored,
+    stream_length,
+    unstored,
+)
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame, open_meta, read_header
 from snapshot_plugin.codec.keys import Keyset
@@ -180,6 +189,22 @@ def test_an_encrypted_frame_is_ciphertext_in_stored_blocks(size: int) -> None:
     inner = KEYS.open(header.kid, bytes.fromhex(header.nonce), ciphertext, data[:body])
     assert gzip.decompress(inner) == payload
     assert b"title" not in data
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 131_070, 200_000])
+def test_stored_blocks_are_read_only_as_they_are_written(size: int) -> None:
+    content = hashlib.shake_256(b"content").digest(size)
+    blocks = stored(content)
+
+    assert unstored(blocks, size) == content
+    assert unstored(blocks + b"\0", size) is None
+    assert unstored(blocks[:-1], size) is None
+    assert unstored(blocks, size + 1) is None
+    starts = range(0, len(blocks), 65_540)
+    for at in [start + offset for start in starts for offset in range(5)]:
+        changed = bytearray(blocks)
+        changed[at] ^= 1
+        assert unstored(bytes(changed), size) is None
 
 
 @pytest.mark.requirement("STORE-KEY-FAST")
