@@ -31,16 +31,18 @@ def agent(home: Path) -> tuple[str, ...]:
 
 
 def said(terminal: Terminal, text: str, wanted: str) -> None:
-    """Type a prompt, and wait for what it leads to, below what was typed."""
+    """Type a prompt once there is one, and wait for what it leads to, which is more than the typed words."""
+    terminal.wait_for(lambda: any(line.startswith(">") for line in terminal.lines))  # now it reads keys
     terminal.send(text + ENTER)
-    terminal.wait_for(lambda: any(line.startswith(wanted) or wanted in line[2:] for line in terminal.lines[1:]))
+    typed = text.splitlines()
+    terminal.wait_for(lambda: any(wanted in line for line in terminal.lines[1:] if line.lstrip("> ") not in typed))
 
 
 def test_a_turn_streams_asks_shows_tools_and_is_saved(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent, lines=40) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say hello **bold** and `code`", "hello bold and code")
-        said(terminal, "think about it\nplan", "plan")
+        said(terminal, "think about it\nplan", "Leap")
         terminal.send("ask" + ENTER)
         terminal.wait_for("The agent asks: Edit notes.txt")
         terminal.send("1")
