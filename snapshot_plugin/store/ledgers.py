@@ -20,7 +20,7 @@ from snapshot_plugin.errors import (
     SnapshotError,
 )
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.store.bucket import Bucket, ObjectMoved, many_at_once
+from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored, many_at_once
 from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LedgerIndex
 from snapshot_plugin.store.log import Segment, Tip, tip_of
@@ -34,7 +34,7 @@ _KNOWN = 256
 _MADE, _LARGEST_MADE = 64, 256 << 10
 """How many objects made by this process are cached, and up to which size, so that merging them reads none."""
 _RACERS = 8
-_TAG_ATTEMPTS = 6
+_TAG_ATTEMPTS = 12
 
 
 class PartReader:
@@ -83,6 +83,7 @@ class Ledgers:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._locks: dict[str, threading.RLock] = {}
+        self._checking = threading.Lock()
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
         self._index = LedgerIndex(bucket)
@@ -233,11 +234,13 @@ class Ledgers:
 
     def make_sure_that_conditions_count(self) -> None:
         """Check that the service honours conditions; otherwise writers would silently overwrite each other."""
-        if self._bucket.is_conditional:
-            return
-        marker = self._bucket.get(MARKER)
-        if marker is None:
-            raise without_marker(self._bucket.name)
+        if not self._bucket.is_conditional:
+            with self._checking:  # each check changes the version that another one has seen
+                if not self._bucket.is_conditional:
+                    self._check_conditions()
+
+    def _check_conditions(self) -> None:
+        marker = self._marker()
         for tag in (None, self._bucket.wrong_tag):
             try:
                 self._bucket.put(MARKER, marker.data, tag=tag)
@@ -250,15 +253,23 @@ class Ledgers:
 
     def _find_out_about_tags(self) -> None:
         """Make sure that the right tag is accepted. Some services want it without its quotation marks."""
-        for attempt in range(_TAG_ATTEMPTS):
-            marker = self._bucket.get(MARKER)
-            if marker is None:
-                raise without_marker(self._bucket.name)
-            self._bucket.bare_tags = attempt % 2 == 1
-            with contextlib.suppress(ObjectMoved):  # or another process was faster
+        marker = self._marker()
+        for _ in range(_TAG_ATTEMPTS):
+            try:
                 self._bucket.put(MARKER, marker.data, tag=marker.tag)
+            except ObjectMoved:
+                before, marker = marker.tag, self._marker()
+            else:
                 return
+            if marker.tag == before:  # no other process was faster: the tag is refused in this form
+                self._bucket.bare_tags = not self._bucket.bare_tags
         raise unconditional(self._bucket.name, "refuses to change an object whose tag is right")
+
+    def _marker(self) -> Stored:
+        marker = self._bucket.get(MARKER)
+        if marker is None:
+            raise without_marker(self._bucket.name)
+        return marker
 
     def race(self) -> None:
         """Unless that was done before, let eight writers create one object concurrently.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store import ledger_index, s3
+from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
 from tests.store.s3_server import BUCKET, Request, S3Server, running
 
@@ -319,6 +321,40 @@ async def test_service_that_refuses_a_correct_etag_is_refused(server: S3Server) 
     server.fault = lambda request: "in progress" if request.method == "PUT" else None
     with pytest.raises(InvalidInput, match="tag is right"):
         await store.save(make_snapshot("a"))
+
+
+def test_threads_that_begin_together_check_the_conditions_once(server: S3Server) -> None:
+    """Where each write makes another version, as on Azure and Google, several checks would refuse each other."""
+    url = f"gs://{BUCKET}/some/where"
+    with open_store(url).sync as store:
+        store.save(make_snapshot("a"))
+    server.requests.clear()
+    begin = threading.Barrier(8)
+
+    def save(store: SyncStore, number: int) -> None:
+        begin.wait(60)
+        store.save(make_snapshot("a", session_id=f"s{number}"))
+
+    with open_store(url).sync as store, ThreadPoolExecutor(8) as threads:
+        for saved in [threads.submit(save, store, number) for number in range(8)]:
+            saved.result(60)
+    checks = [each for each in server.requests if each.method == "PUT" and each.key.endswith("STORE.json")]
+    assert len(checks) == 3
+
+
+async def test_checks_of_other_machines_are_not_taken_for_refusals(server: S3Server) -> None:
+    url = f"gs://{BUCKET}/some/where"
+    async with open_store(url) as store:
+        await store.save(make_snapshot("a"))
+    faster = iter(range(10))
+
+    def moved_by_others(request: Request) -> None:
+        if request.method == "PUT" and request.key.endswith("STORE.json") and next(faster, None) is not None:
+            server.generations[request.key] += 2
+
+    server.fault = moved_by_others
+    async with open_store(url) as store:
+        assert (await store.save(make_snapshot("a", session_id="other"))).seq == 1
 
 
 async def test_machines_creating_a_store_at_once_wait_for_each_other(server: S3Server) -> None:
