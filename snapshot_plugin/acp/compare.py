@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.messages import text_in
-from snapshot_plugin.acp.state import Turn, told_messages, turns, was_interrupted
+from snapshot_plugin.acp.state import Turn, is_untold, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
@@ -73,8 +73,8 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
     """
     shown = _Shown(updates, _repeated_starts(record.messages))
     told = told_messages(record)
-    if told and told >= len(record.messages):
-        return Verdict("blank", record.messages)  # the note was never sent: the agent's session is empty
+    if is_untold(record):
+        return Verdict("blank", record.messages)
     recent = list(turns(record.messages[told:]))
     compacted = _last_compaction(recent)
     looked_for = [found for turn in recent[compacted:] for found in _look_for(turn, shown)]

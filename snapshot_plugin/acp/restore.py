@@ -25,7 +25,15 @@ from snapshot_plugin.acp.compare import Verdict, compare, is_withheld
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
-from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools, setup_in, turns, was_interrupted
+from snapshot_plugin.acp.state import (
+    STATE_UPDATES,
+    is_untold,
+    noted_in,
+    settled_tools,
+    setup_in,
+    turns,
+    was_interrupted,
+)
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
@@ -273,7 +281,7 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
     if not core.can("resume"):
         tried.append("resume: not advertised")
         return None
-    if any(step.startswith("load: came back") for step in tried):
+    if is_untold(record) or any(step.startswith("load: came back") for step in tried):
         tried.append("resume: not tried, the agent has lost the conversation")
         return None
     agent_id = record.agent_session_id or ""

@@ -25,6 +25,7 @@ __all__ = [
     "agent_names",
     "context_window",
     "expected_grade",
+    "is_untold",
     "last_restore",
     "noted",
     "noted_in",
@@ -107,6 +108,11 @@ def agent_names(snapshot: SessionSnapshot) -> tuple[str, ...]:
 def told_messages(snapshot: SessionSnapshot) -> int:
     """Return how many messages a restoration note told the agent when its session was last created anew."""
     return _count(noted_in(snapshot).get("told")) or 0
+
+
+def is_untold(snapshot: SessionSnapshot) -> bool:
+    """Whether the agent's session is empty: no prompt has carried the restoration note to it yet."""
+    return 0 < len(snapshot.messages) <= told_messages(snapshot)
 
 
 def with_restored(snapshot: SessionSnapshot, report: Raw, messages: int) -> SessionSnapshot:
@@ -291,6 +297,8 @@ def expected_grade(snapshot: SessionSnapshot) -> str | None:
     can = as_object(noted_in(snapshot).get("capabilities"))
     if not can or not snapshot.agent_session_id:
         return None
+    if is_untold(snapshot):
+        return "context"
     if can.get("load") is True:
         return "native-load"
     return "native-resume" if can.get("resume") is True else "context"

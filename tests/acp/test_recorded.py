@@ -31,6 +31,14 @@ def test_agents_capabilities_predict_the_restore_grade(able: Any, grade: str | N
     assert expected_grade(recorded({"agent": {"sessionId": "a1", "able": able}})) == grade
 
 
+def test_note_that_was_not_sent_predicts_another_one() -> None:
+    able = {"agent": {"sessionId": "a1", "able": {"load": True}}}
+    one, two = ({"prompt": [{"type": "text", "text": text}]} for text in ("one", "two"))
+    restored = {"restored": {"grade": "context", "messages": 1}}
+    assert expected_grade(recorded(able, one, restored)) == "context"
+    assert expected_grade(recorded(able, one, restored, two)) == "native-load"
+
+
 def test_agent_without_sessions_predicts_no_restore() -> None:
     assert expected_grade(recorded({"agent": {"able": {"load": True}}})) is None
 

@@ -115,6 +115,22 @@ class AgentMemory(HostStage):
             assert "Assistant: one" not in told
             assert _NOTE not in client.prompt(session_id, "echo-blocks"), "it is told once"
 
+    @pytest.mark.parametrize("cannot", [(), ("--no-load",)], ids=["load", "resume"])
+    def test_a_conversation_that_was_never_told_is_told_after_the_next_load(
+        self, tmp_path: Path, cannot: tuple[str, ...]
+    ) -> None:
+        flags = (*self.remembering(tmp_path), *cannot)
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        Path(flags[flags.index("--state") + 1]).unlink()
+        for _ in range(2):  # the agent has an empty session then, because no prompt carries the note
+            with self.start(tmp_path, *flags) as client:
+                assert grade(load(client, session_id)[0]) == "context"
+        with self.start(tmp_path, *flags) as client:
+            load(client, session_id)
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+
     @linux
     @pytest.mark.parametrize("habit", ["shows-cut-off", "echo-prompts"])
     def test_a_cut_off_turn_is_reported_even_if_the_agent_replays_it(self, tmp_path: Path, habit: str) -> None:
