@@ -292,13 +292,18 @@ def test_labels_of_sessions_that_left_the_trash_are_forgotten(
     assert list(sessions.labels_in_trash()) == []
 
 
+def gated_resume(sessions: LiveSessions) -> Gate:
+    """Store a session whose next resume waits, in the middle, until the gate is opened."""
+    sessions.begin(blank(), {"say": "one"})
+    sessions.finish("s")
+    sessions._reducer = gate = Gate(Said)
+    return gate
+
+
 def test_threads_that_resume_one_session_at_once_get_the_same_live_session(
     store: FilesystemStore, sessions: LiveSessions
 ) -> None:
-    sessions.begin(blank(), {"say": "one"})
-    sessions.finish("s")
-    made = Gate(Said)
-    sessions._reducer = made
+    made = gated_resume(sessions)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(sessions.resume, "s")
         assert made.entered.wait(PATIENCE)
@@ -313,10 +318,7 @@ def test_threads_that_resume_one_session_at_once_get_the_same_live_session(
 def test_session_that_is_being_resumed_is_finished_afterwards(
     store: FilesystemStore, sessions: LiveSessions
 ) -> None:
-    sessions.begin(blank(), {"say": "one"})
-    sessions.finish("s")
-    made = Gate(Said)
-    sessions._reducer = made
+    made = gated_resume(sessions)
     with ThreadPoolExecutor(2) as threads:
         resumed = threads.submit(sessions.resume, "s")
         assert made.entered.wait(PATIENCE)
