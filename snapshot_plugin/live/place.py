@@ -51,19 +51,19 @@ def required_place(store: SnapshotStore) -> LivePlace:
     """
     place = place_of(store)
     if place is None:
-        raise _no_leases(store)
+        raise _no_leases()
     return place
 
 
 def refuse_shared_without_leases(store: SnapshotStore) -> None:
     """Raise `InvalidInput` if several machines share the store and it has no leases, as in a bucket."""
     if store.capabilities.several_machines and place_of(store) is None:
-        raise _no_leases(store)
+        raise _no_leases()
 
 
-def _no_leases(store: SnapshotStore) -> InvalidInput:
+def _no_leases() -> InvalidInput:
     return InvalidInput(
-        f"a live session cannot be kept in this {type(store).__name__}: it has no leases, so two machines could "
+        "a live session cannot be kept here: this store has no leases (a bucket has none), so two machines could "
         "run the session at once",
         hint="record to a directory on disk and copy it to the bucket with asnap archive, "
         "or use PostgreSQL: --store postgresql://host/database",

@@ -76,6 +76,7 @@ def test_another_machine_lists_the_archive_sees_its_lag_and_resumes(
     assert [row["session_id"] for row in listed["sessions"]] == ["session"]
     (lag,) = listed["archived"]
     assert 0 <= lag["lag_seconds"] < 600
+    assert f"1 session of {lag['host']}, copied " in asnap("archive", URL, "--status").err
     assert f"archive of {lag['host']}, last copied " in asnap("list", "--all", "--store", URL).err
     (copy,) = json.loads(asnap("archive", URL, "--status", "--json").out)["stores"]
     assert (copy["sessions"], copy["behind"]) == (1, [])

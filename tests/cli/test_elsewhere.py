@@ -66,6 +66,7 @@ def test_a_bucket_is_refused_for_live_sessions_before_anything_starts(
     ran = asnap_process(*words, *([str(started)] if words[-1] == "touch" else []))
     assert ran.code == 2
     assert "no leases" in ran.err
+    assert "ObjectStore" not in ran.err
     assert "postgresql://" in ran.err
     assert not started.exists()
 

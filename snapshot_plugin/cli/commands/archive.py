@@ -16,7 +16,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.listed import ArchivedStore, archived_stores
-from snapshot_plugin.operations.text import long_ago, plain
+from snapshot_plugin.operations.text import long_ago, plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.archive import Archive
@@ -73,7 +73,8 @@ class Archived(Document):
                 ],
             )
         for each in self.stores:
-            out.note(f"{each.sessions} sessions of {plain(each.host)}, copied {long_ago(each.as_of, self.as_of)}")
+            copied = long_ago(each.as_of, self.as_of)
+            out.note(f"{several(each.sessions, 'session')} of {plain(each.host)}, copied {copied}")
             for line in each.behind:
                 out.note(f"  not in the archive: {plain(line)}")
         current = len(self.sessions) - len(told)
