@@ -295,9 +295,9 @@ def last_restore(snapshot: SessionSnapshot) -> Mapping[str, Any] | None:
 def expected_grade(snapshot: SessionSnapshot) -> str | None:
     """Return the best grade with which the recorded agent can restore the session; None if unknown."""
     can = as_object(noted_in(snapshot).get("capabilities"))
-    if not can or not snapshot.agent_session_id:
+    if not can:
         return None
-    if is_untold(snapshot):
+    if not snapshot.agent_session_id or is_untold(snapshot):  # a branch has no session of the agent yet
         return "context"
     if can.get("load") is True:
         return "native-load"

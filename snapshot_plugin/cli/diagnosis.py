@@ -1,6 +1,6 @@
 """The checks of ``asnap doctor``, one function each. None of them changes anything.
 
-Nothing here changes anything. A finding says how bad it is, what was seen, and the command that helps.
+A finding says how bad it is, what was seen, and the command that helps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snapshot_plugin.operations.text import long_ago, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.session_rows import SessionRow
-    from snapshot_plugin.store.base import Finding
+    from snapshot_plugin.store.base import Finding, SnapshotStore
 
 __all__ = [
     "AGENTS",
@@ -109,8 +109,8 @@ def look_at_place(path: Path) -> Iterator[Observation]:
 _UNREADABLE = {"damaged": "damaged", "encrypted": "locked", "too_new": "too new"}
 
 
-def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observation]:
-    """Check the sessions: damage, dead owners, clocks."""
+def look_at_sessions(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> Iterator[Observation]:
+    """Check the sessions of *store*: damage, dead owners, clocks."""
     unreadable = {state: [row for row in rows if row.state == state] for state in _UNREADABLE}
     for state, found in unreadable.items():
         if found:
@@ -128,7 +128,9 @@ def look_at_sessions(call: Call, rows: Sequence[SessionRow]) -> Iterator[Observa
         yield Observation(area="clock", level="warning", what=what, run="date")
     live = sum(row.live is not None for row in rows)
     if not any(unreadable.values()):
-        yield Observation(area="sessions", level="ok", what=f"{len(rows)} session(s), {live} live")
+        usual = "asnap resume" if store.capabilities.live else "asnap list"
+        what = f"{len(rows)} session(s), {live} live"
+        yield Observation(area="sessions", level="ok", what=what, run=usual if rows else None)
 
 
 def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:

@@ -39,8 +39,8 @@ def test_note_that_was_not_sent_predicts_another_one() -> None:
     assert expected_grade(recorded(able, one, restored, two)) == "native-load"
 
 
-def test_agent_without_sessions_predicts_no_restore() -> None:
-    assert expected_grade(recorded({"agent": {"able": {"load": True}}})) is None
+def test_record_without_a_session_of_the_agent_predicts_context() -> None:
+    assert expected_grade(recorded({"agent": {"able": {"load": True}}})) == "context"
 
 
 def test_the_last_restore_is_remembered() -> None:

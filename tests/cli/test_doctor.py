@@ -49,6 +49,13 @@ def test_intact_store_is_reported_as_healthy(asnap: Asnap, place: Path) -> None:
     assert asnap("doctor").out.rstrip().endswith("next: asnap resume")
 
 
+def test_store_without_sessions_has_none_to_resume(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+    assert asnap("forget", "one", "--yes").code == 0
+
+    assert asnap("doctor", "--json").json["next"] != "asnap resume"
+
+
 def test_damage_is_the_first_suggestion(asnap: Asnap, place: Path) -> None:
     saved(place, session("one"))
     damage(segment(place, "one"))

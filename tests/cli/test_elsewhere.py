@@ -114,10 +114,12 @@ def test_reading_one_session_does_not_read_the_others(asnap: Asnap, bucket: S3Se
 
 
 def test_doctor_checks_a_bucket(asnap: Asnap, bucket: S3Server) -> None:
-    findings = asnap("doctor", "--store", URL, "--json").json["findings"]
-    about = [finding["what"] for finding in findings if finding["area"] in ("store", "sessions")]
+    healthy = asnap("doctor", "--store", URL, "--json").json
+    about = [finding["what"] for finding in healthy["findings"] if finding["area"] in ("store", "sessions")]
     assert any("keeps writers apart" in what for what in about)
     assert any("1 session(s)" in what for what in about)
+    assert healthy["next"] == f"asnap list --store {URL}"
+    assert asnap(*healthy["next"].split()[1:]).code == 0
 
     bucket.honours = ()
     ran = asnap("doctor", "--store", URL, "--json")

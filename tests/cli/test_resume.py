@@ -295,6 +295,23 @@ def test_exec_becomes_the_agent_with_the_session_restored(
     assert about["expected_grade"] == report["grade"]
 
 
+def test_branch_is_expected_as_context_and_comes_back_so(asnap: Asnap, place: Path, home: Path) -> None:
+    agent = (*AGENT, "--state", str(home / "agent.json"))
+    with proxied(place, agent=agent) as client:
+        client.initialize()
+        client.prompt(client.new_session(home / "work"), "say hello")
+    branch = asnap("fork", "latest", "--json").json["session_id"]
+
+    expected = asnap("resume", branch, "--print", "--json").json
+    with proxied(place, run=("--session", branch), agent=agent) as client:
+        client.initialize()
+        report = client.request("session/new", {"cwd": "/", "mcpServers": []})["_meta"]["asnap"]["restored"]
+        _, note = json.loads(client.prompt(branch, "echo-blocks"))
+
+    assert expected["expected_grade"] == report["grade"] == "context"
+    assert expected["note_characters"] == len(note["text"])
+
+
 def test_terminal_shows_the_command_and_editor_settings(place: Path) -> None:
     saved(place, session(title="fix auth"))
 

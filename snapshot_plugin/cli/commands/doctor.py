@@ -97,7 +97,7 @@ async def _look_elsewhere(call: Call) -> list[Observation]:
             )
             for level, what in told:
                 findings.append(Observation(area="store", level=level, what=what))
-            findings += look_at_sessions(call, await session_rows(store))
+            findings += look_at_sessions(call, store, await session_rows(store))
             findings += look_at_quarantine(await store.quarantined())
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
@@ -123,7 +123,7 @@ async def _inside(call: Call, place: Path) -> list[Observation]:
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
         return [_problem(area, error, run=next_command(error))]
-    return [*look_at_sessions(call, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
+    return [*look_at_sessions(call, store, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
 
 
 def _next(call: Call, findings: list[Observation]) -> str:
@@ -132,6 +132,5 @@ def _next(call: Call, findings: list[Observation]) -> str:
         for finding in findings:
             if finding.level == level and finding.run:
                 return call.out.run(finding.run) if finding.run.startswith("asnap ") else finding.run
-    has_sessions = any(finding.area == "sessions" for finding in findings)
-    helps = next((finding.run for finding in findings if finding.area == "agents" and finding.run), "asnap demo")
-    return call.out.run("asnap resume") if has_sessions else helps
+    usual = {finding.area: finding.run for finding in findings if finding.run}
+    return call.out.run(usual["sessions"]) if "sessions" in usual else usual.get("agents", "asnap demo")
