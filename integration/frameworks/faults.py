@@ -13,7 +13,7 @@ import pytest
 from integration.frameworks.pages import ROOT
 from integration.frameworks.writers import WRITERS
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotCorrupted
 
 __all__ = ["AdapterFaults"]
 
@@ -77,6 +77,17 @@ class AdapterFaults:
                 with pytest.raises(InvalidSnapshotVersion, match="newer"):
                     call()
         assert store.list() == before
+
+    def test_entries_that_another_program_wrote_are_damage_of_the_session(self, tmp_path: Path) -> None:
+        self._run(tmp_path, "before")
+        store = FilesystemStore(tmp_path).sync
+        [meta] = store.list()
+        found, wrong = store.load(meta.session_id), {"floats": [[["gone", 0], "NaN"]]}
+        messages = [each.evolve(metadata=wrong) for each in found.messages]
+        plugins = found.plugins if messages else {name: {**each, **wrong} for name, each in found.plugins.items()}
+        store.save(found.evolve(messages=messages, plugins=plugins), labels=meta.labels)
+        with pytest.raises(SnapshotCorrupted, match=meta.session_id):
+            WRITERS[self.writer](str(tmp_path)).names()
 
     def test_a_full_disk_is_an_error_and_loses_nothing(self, tmp_path: Path) -> None:
         self._run(tmp_path, "before")

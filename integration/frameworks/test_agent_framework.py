@@ -273,6 +273,8 @@ def test_nothing_is_unpickled_and_what_is_stored_chooses_no_class(
         store.save(found.evolve(plugins={**found.plugins, "agent-framework-workflow": {"format": 2}}))
         with pytest.raises(InvalidSnapshotVersion, match="newer agent-framework-workflow adapter"):
             await storage(FilesystemStore(tmp_path)).load("c1")
+        await storage(tmp_path).save(checkpoint(2, workflow="x"))
+        assert (await storage(FilesystemStore(tmp_path)).load("c2")).workflow_name == "x"
 
     asyncio.run(main())
 
@@ -333,3 +335,4 @@ class TestHistoryFaults(AdapterFaults):
 
 class TestCheckpointFaults(AdapterFaults):
     writer = "agent_framework_workflows"
+    test_entries_that_another_program_wrote_are_damage_of_the_session = None  # type: ignore[assignment]  # it lists labels

@@ -223,8 +223,8 @@ def checkpoint(**values: Any) -> Any:
     return made
 
 
-def config(checkpoint_id: str | None = None) -> Any:
-    named = {"thread_id": "t", "checkpoint_ns": ""}
+def config(checkpoint_id: str | None = None, thread: str = "t") -> Any:
+    named = {"thread_id": thread, "checkpoint_ns": ""}
     return {"configurable": {**named, "checkpoint_id": checkpoint_id} if checkpoint_id else named}
 
 
@@ -317,6 +317,26 @@ def test_a_thread_of_a_newer_adapter_is_refused(tmp_path: Path) -> None:
     store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 2}}))
     with pytest.raises(InvalidSnapshotVersion, match="newer langgraph adapter"):
         SnapshotSaver(tmp_path).get_tuple(CONFIG)
+
+
+def test_a_list_of_all_threads_leaves_one_of_a_newer_adapter_out_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saver = SnapshotSaver(tmp_path)
+    for thread in "tu":
+        saver.put(config(thread=thread), checkpoint(a=1), {"source": "input", "run_id": "r"}, {"a": "1"})
+    store = FilesystemStore(tmp_path).sync
+    found = store.load("t")
+    store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 2}}))
+
+    saver = SnapshotSaver(FilesystemStore(tmp_path))
+    assert [each.config["configurable"]["thread_id"] for each in saver.list(None)] == ["u"]
+    assert "newer langgraph adapter wrote session t" in caplog.text
+    with pytest.raises(InvalidSnapshotVersion):
+        list(saver.list(config(thread="t")))
+    with pytest.raises(InvalidSnapshotVersion):
+        saver.delete_for_runs(["r"])
+    assert list(saver.list(None)) == []
 
 
 @pytest.mark.parametrize("thread_id", ["x" * 500, "t+subgraphs", "a/../b\n", "Ünï~" + "0" * 24])

@@ -220,6 +220,11 @@ def test_a_conversation_of_a_newer_adapter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSnapshotVersion, match="newer pydantic-ai adapter"):
         asyncio.run(store.load("c"))
 
+    asyncio.run(store.save(conversation(MESSAGES[0], name="d")))
+    fresh = SnapshotConversationStore(FilesystemStore(tmp_path))
+    [listed] = asyncio.run(fresh.read_records(limit=1))
+    assert listed.conversation_id == "d"
+
 
 def test_people_see_the_conversation(tmp_path: Path) -> None:
     asyncio.run(SnapshotConversationStore(tmp_path).save(conversation(*MESSAGES[:4])))

@@ -19,8 +19,9 @@ from agent_framework._sessions import filter_new_messages
 
 from snapshot_plugin.frameworks.agent_framework_messages import json_of, message_of
 from snapshot_plugin.frameworks.agent_framework_workflows import SnapshotCheckpointStorage
-from snapshot_plugin.frameworks.conversations import checked, described
+from snapshot_plugin.frameworks.conversations import checked, described, reading
 from snapshot_plugin.frameworks.sessions import Key, LabelledSnapshot, OpenSessions, Place, new_session
+from snapshot_plugin.model.snapshot import Message as Stored
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 
@@ -75,7 +76,7 @@ class SnapshotHistoryProvider(HistoryProvider):
 
     def _read(self, session_id: str) -> list[Message]:
         head = checked(self._sessions.session(session_id).current(), FRAMEWORK)
-        return [Message.from_dict(json_of(each)) for each in head.messages] if head else []
+        return _rebuilt(head, head.messages) if head else []
 
     def _add(self, session_id: str, given: Sequence[Message]) -> None:
         session = self._sessions.session(session_id)
@@ -84,7 +85,7 @@ class SnapshotHistoryProvider(HistoryProvider):
             base = checked(head, FRAMEWORK) or new_session(session.session_id, FRAMEWORK)
             # Only the end can overlap, unless the whole transcript is given again.
             known = base.messages[-len(given) :]
-            fresh = filter_new_messages([Message.from_dict(json_of(each)) for each in known], given)
+            fresh = filter_new_messages(_rebuilt(base, known), given)
             if not fresh:
                 return None
             added = [message_of(each.to_dict()) for each in fresh]
@@ -95,3 +96,8 @@ class SnapshotHistoryProvider(HistoryProvider):
             return LabelledSnapshot(described(base, (*base.messages, *added), added=added, **facts), labels)
 
         session.change(change)
+
+
+def _rebuilt(session: SessionSnapshot, stored: Sequence[Stored]) -> list[Message]:
+    with reading(session.session_id, FRAMEWORK):
+        return [Message.from_dict(json_of(each)) for each in stored]

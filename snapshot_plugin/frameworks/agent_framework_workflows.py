@@ -6,6 +6,7 @@ dataclasses, pydantic models or enums, or have ``to_dict`` and ``from_dict``, as
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -14,9 +15,9 @@ from agent_framework import WorkflowCheckpoint, WorkflowEvent
 from agent_framework._workflows import _checkpoint_encoding
 from agent_framework.exceptions import WorkflowCheckpointException
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.frameworks.checkpoints import Checkpoints
-from snapshot_plugin.frameworks.conversations import checked
+from snapshot_plugin.frameworks.conversations import checked, left_out, reading
 from snapshot_plugin.frameworks.python_values import ValueCodec, key_of
 from snapshot_plugin.frameworks.sessions import (
     WORKFLOW,
@@ -164,9 +165,14 @@ class _Workflows:
         """The workflow that has a checkpoint; recently used workflows are searched first."""
         used = self._known.values()
         others = (self._checkpoints(meta.session_id) for meta, _ in labelled(self._store, FRAMEWORK))
-        return next(
-            (each for group in (used, others) for each in group if ("", checkpoint_id) in each.index()), None
-        )
+        errors: list[SnapshotError] = []
+        for each in itertools.chain(used, others):
+            with left_out(errors):
+                if ("", checkpoint_id) in each.index():
+                    return each
+        for error in errors:
+            raise error
+        return None
 
     def _loaded(self, workflow: Checkpoints, ids: list[str]) -> list[WorkflowCheckpoint]:
         return [self._made(snapshot) for snapshot, _ in workflow.load([("", each) for each in ids])]
@@ -179,7 +185,9 @@ class _Workflows:
             if name.startswith(_SECTIONS)
         }
         try:
-            return WorkflowCheckpoint.from_dict({name: self._codec.unpacked(each) for name, each in stored.items()})
+            with reading(snapshot.session_id, FRAMEWORK):
+                fields = {name: self._codec.unpacked(each) for name, each in stored.items()}
+                return WorkflowCheckpoint.from_dict(fields)
         except InvalidInput as error:
             raise WorkflowCheckpointException(f"{error.message} ({error.hint})") from error
 

@@ -17,7 +17,7 @@ from typing import Any
 from claude_agent_sdk import SessionStore, fold_session_summary
 
 from snapshot_plugin.frameworks.claude_entries import entry_of, message_of, model_of
-from snapshot_plugin.frameworks.conversations import checked, described
+from snapshot_plugin.frameworks.conversations import checked, described, reading
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     Key,
@@ -117,7 +117,8 @@ class SnapshotSessionStore(SessionStore):
         return tuple(each for each in messages if each.metadata.get(_SUBPATH) == subpath) if subpath else messages
 
     def _load(self, key: Mapping[str, Any]) -> list[Any] | None:
-        return [entry_of(message) for message in self._messages(key)] or None
+        with reading(self._session(key, sub=bool(key.get(_SUBPATH))).session_id, FRAMEWORK):
+            return [entry_of(message) for message in self._messages(key)] or None
 
     def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "project", "session"):

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidInput,
+    InvalidSnapshot,
+    InvalidSnapshotVersion,
+    SnapshotCorrupted,
+    SnapshotError,
+)
 from snapshot_plugin.model.frozen import MAX_DEPTH, MAX_INT, thaw
 from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
 __all__ = [
-    "FLOATS", "RAW", "checked", "described", "is_exact_json", "mapped_exactly", "opaque", "raw_of", "title_of",
-    "with_floats", "without_floats",
+    "FLOATS", "RAW", "checked", "described", "is_exact_json", "left_out", "mapped_exactly", "opaque", "raw_of",
+    "reading", "title_of", "with_floats", "without_floats",
 ]  # fmt: skip
+
+_log = logging.getLogger(__name__)
 
 _TITLE = 80
 RAW = "raw"
@@ -140,15 +150,62 @@ def _as_text(value: Any, path: list[Any], floats: list[list[Any]]) -> Any:
 
 
 def with_floats(data: Any, about: Mapping[str, Any]) -> Any:
-    """Put the numbers that `without_floats` found, and that *about* keeps under `FLOATS`, back into *data*."""
-    for path, text in about.get(FLOATS, ()):
-        if not path:
-            return float(text)
-        place = data
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = float(text)
-    return data
+    """Put the numbers that `without_floats` found, and that *about* keeps under `FLOATS`, back into *data*.
+
+    Raises:
+        WrongFloats: they do not belong to *data*.
+    """
+    root: Any = [data]
+    try:
+        for path, text in about.get(FLOATS, ()):
+            place, last = root, 0
+            for step in path:
+                place, last = place[last], step
+            if place[last] != text:
+                raise WrongFloats
+            place[last] = float(text)
+    except (LookupError, TypeError, ValueError) as error:
+        raise WrongFloats from error
+    return root[0]
+
+
+class WrongFloats(ValueError):
+    """What is kept under `FLOATS` does not belong to the entry."""
+
+
+@contextlib.contextmanager
+def reading(session_id: str, framework: str) -> Iterator[None]:
+    """Use this to convert stored entries back: a session that another program wrote may hold anything.
+
+    Raises:
+        SnapshotCorrupted: an entry is not one that the adapter writes. It names the session and the field.
+    """
+    try:
+        yield
+    except SnapshotError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        field = FLOATS if isinstance(error, WrongFloats) else framework
+        raise SnapshotCorrupted(
+            f"session {session_id} holds an entry that the {framework} adapter did not write: "
+            f"its field {field!r} is missing or does not fit",
+            session_id=session_id, hint="was it imported, or changed by another program?",
+        ) from error  # fmt: skip
+
+
+@contextlib.contextmanager
+def left_out(errors: list[SnapshotError] | None = None) -> Iterator[None]:
+    """Use this for each of many sessions: a damaged one, or one of a newer adapter, does not stop the others.
+
+    Its error is added to *errors*; without that, it is logged.
+    """
+    try:
+        yield
+    except (Damaged, InvalidSnapshotVersion) as error:
+        if errors is None:
+            _log.warning("left out of the list: %s", error)
+        else:
+            errors.append(error)
 
 
 def is_exact_json(value: Any, levels: int = MAX_DEPTH - 8, *, finite: bool = True) -> bool:

@@ -25,7 +25,15 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
-from snapshot_plugin.frameworks.conversations import FLOATS, checked, described, with_floats, without_floats
+from snapshot_plugin.frameworks.conversations import (
+    FLOATS,
+    checked,
+    described,
+    left_out,
+    reading,
+    with_floats,
+    without_floats,
+)
 from snapshot_plugin.frameworks.google_events import json_of, message_of
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
@@ -139,7 +147,8 @@ class _KeptSessions:
         messages = head.messages
         if config and config.num_recent_events is not None:
             messages = messages[-config.num_recent_events :] if config.num_recent_events else ()
-        events = [Event.model_validate(json_of(each)) for each in messages]
+        with reading(head.session_id, FRAMEWORK):
+            events = [Event.model_validate(json_of(each)) for each in messages]
         if config and config.after_timestamp is not None:
             old = [at for at, event in enumerate(events) if event.timestamp < config.after_timestamp]
             events = events[old[-1] + 1 :] if old else events
@@ -147,7 +156,10 @@ class _KeptSessions:
 
     def listed(self, app_name: str, user_id: str | None) -> list[Session]:
         """See `list_sessions`."""
-        found = [self._made(key, sections, []) for key, sections in self._of(app_name, user_id)]
+        found = []
+        for key, sections in self._of(app_name, user_id):
+            with left_out():
+                found.append(self._made(key, sections, []))
         return sorted(found, key=lambda each: (each.last_update_time, each.user_id, each.id))
 
     def _of(self, app_name: str, user_id: str | None) -> Iterator[tuple[tuple[str, str, str], Mapping[str, Any]]]:
@@ -196,7 +208,7 @@ class _KeptSessions:
     def shared_state(self, app_name: str, user_id: str | None = None) -> dict[str, Any]:
         """The state of an app, or of a user of it."""
         head = checked(self._companion(app_name, user_id).current(), FRAMEWORK)
-        return _state_in(head.plugins) if head else {}
+        return _state_in(head.session_id, head.plugins) if head else {}
 
     def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
         """Save what *delta* says about the app and the user; returns what it says about the session itself."""
@@ -229,14 +241,15 @@ class _KeptSessions:
         return LabelledSnapshot(made, {"framework": FRAMEWORK, **about})
 
     def _made(self, key: tuple[str, str, str], sections: Mapping[str, Any], events: list[Event]) -> Session:
-        state = _state_in(sections)
+        state = _state_in(self._session(key).session_id, sections)
         for kind, user_id in (("app", None), ("user", key[1])):
             shared = self.shared_state(key[0], user_id)
             state.update({_PREFIXES[kind] + name: value for name, value in shared.items()})
-        when = sections[FRAMEWORK]["last_update_time"]
-        return Session(
-            app_name=key[0], user_id=key[1], id=key[2], state=state, events=events, last_update_time=when
-        )
+        with reading(self._session(key).session_id, FRAMEWORK):
+            when = sections[FRAMEWORK]["last_update_time"]
+            return Session(
+                app_name=key[0], user_id=key[1], id=key[2], state=state, events=events, last_update_time=when
+            )
 
     def _session(self, key: tuple[str, str, str]) -> SharedSession:
         return self._sessions.session(_name(key))
@@ -260,12 +273,13 @@ def _state_with(more: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     return sections if sections[_FLOATS] or _FLOATS in before else {_STATE: state}
 
 
-def _state_in(sections: Mapping[str, Any]) -> dict[str, Any]:
+def _state_in(session_id: str, sections: Mapping[str, Any]) -> dict[str, Any]:
     floats = sections.get(_FLOATS) or {}
-    return {
-        name: with_floats(thaw(value), {FLOATS: floats.get(name, ())})
-        for name, value in (sections.get(_STATE) or {}).items()
-    }
+    with reading(session_id, FRAMEWORK):
+        return {
+            name: with_floats(thaw(value), {FLOATS: floats.get(name, ())})
+            for name, value in (sections.get(_STATE) or {}).items()
+        }
 
 
 def _text_of(value: object) -> str:

@@ -27,9 +27,10 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.frameworks.checkpoints import CheckpointKey
-from snapshot_plugin.frameworks.langgraph_checkpoints import Codec, core_of, metadata_of
+from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.frameworks.checkpoints import CheckpointKey, Located
+from snapshot_plugin.frameworks.conversations import left_out, reading
+from snapshot_plugin.frameworks.langgraph_checkpoints import FRAMEWORK, Codec, core_of, metadata_of
 from snapshot_plugin.frameworks.langgraph_threads import (
     Thread,
     ancestors,
@@ -87,14 +88,18 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints that match, newest first."""
+        """Checkpoints that match, newest first.
+
+        A thread that is damaged or that a newer adapter wrote raises an error if *config* names it. Otherwise the
+        list leaves it out, and a warning is logged.
+        """
         end = get_checkpoint_id(before) if before else None
         only = get_checkpoint_id(config) if config else None
         named = sorted(
             (
                 (key[1], key, thread)
                 for thread, ns in self._listed(config)
-                for key in thread.index()
+                for key in self._index(thread, config)
                 if (ns is None or key[0] == ns) and (not end or key[1] < end) and (not only or key[1] == only)
             ),
             key=lambda each: each[0], reverse=True,
@@ -168,13 +173,19 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
             thread.delete()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of these runs from every thread."""
-        gone = set(run_ids)
+        """Remove the checkpoints of these runs from every thread.
+
+        A thread that cannot be read does not stop the others; its error is raised at the end.
+        """
+        gone, errors = set(run_ids), list[SnapshotError]()
         for thread, _ in self._listed(None) if gone else ():
-            index = thread.index()
-            keep = [key for key, entry in index.items() if entry.labels.get("run") not in gone]
-            if len(keep) < len(index):
-                thread.keep(keep)
+            with left_out(errors):
+                index = thread.index()
+                keep = [key for key, entry in index.items() if entry.labels.get("run") not in gone]
+                if len(keep) < len(index):
+                    thread.keep(keep)
+        for error in errors:
+            raise error
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a thread that must not exist."""
@@ -294,16 +305,25 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
                 if ns is None or thread.sub == bool(ns):
                     yield thread, ns
 
+    @staticmethod
+    def _index(thread: Thread, config: RunnableConfig | None) -> Mapping[CheckpointKey, Located]:
+        if config and "thread_id" in config["configurable"]:
+            return thread.index()
+        with left_out():
+            return thread.index()
+        return {}
+
     def _tuple(self, thread: Thread, snapshot: SessionSnapshot, head: SessionSnapshot) -> CheckpointTuple:
         core = core_of(snapshot) or {}
-        ns, found, parent = core["ns"], core["id"], core["parent"]
-        return CheckpointTuple(
-            _config(thread.thread_id, ns, found),
-            thread.checkpoint(snapshot),  # type: ignore[arg-type]  # a Checkpoint, as it was given
-            metadata_of(core),
-            _config(thread.thread_id, ns, parent) if parent else None,
-            self._codec.pending(ns, found, snapshot, head),
-        )
+        with reading(snapshot.session_id, FRAMEWORK):
+            ns, found, parent = core["ns"], core["id"], core["parent"]
+            return CheckpointTuple(
+                _config(thread.thread_id, ns, found),
+                thread.checkpoint(snapshot),  # type: ignore[arg-type]  # a Checkpoint, as it was given
+                metadata_of(core),
+                _config(thread.thread_id, ns, parent) if parent else None,
+                self._codec.pending(ns, found, snapshot, head),
+            )
 
 
 def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:

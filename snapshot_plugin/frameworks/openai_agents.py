@@ -18,7 +18,14 @@ from agents.memory.session import SessionABC
 from agents.memory.session_settings import SessionSettings
 from agents.run_state import RunState
 
-from snapshot_plugin.frameworks.conversations import FLOATS, checked, described, with_floats, without_floats
+from snapshot_plugin.frameworks.conversations import (
+    FLOATS,
+    checked,
+    described,
+    reading,
+    with_floats,
+    without_floats,
+)
 from snapshot_plugin.frameworks.openai_items import item_in, item_of, message_of
 from snapshot_plugin.frameworks.sessions import (
     Key,
@@ -37,6 +44,7 @@ __all__ = ["SnapshotSession", "persistent_conversation"]
 
 FRAMEWORK = "openai-agents"
 FORMAT = 1
+S = TypeVar("S")
 T = TypeVar("T")
 _RUN_STATE = f"{FRAMEWORK}:run-state"
 
@@ -119,7 +127,7 @@ class SnapshotSession(SessionABC):
         async def replace_suffix(start: int, output: list[Any]) -> bool:
             return await self._run(self._replace_suffix, seen[start:], output, prune_prefix)
 
-        return _CompactionSnapshot([item_of(each) for each in seen], len(messages) <= limit, replace_suffix)
+        return _CompactionSnapshot(self._items(item_of, seen), len(messages) <= limit, replace_suffix)
 
     # Inside, in a worker thread --------------------------------------------------------------------------
 
@@ -139,8 +147,12 @@ class SnapshotSession(SessionABC):
         found = self._session.first_lines()
         if found is not None:
             checked(found.session, FRAMEWORK)
-            return [item_in(line) for line in _latest(found.messages, limit)]
-        return [item_of(each) for each in _latest(self._messages(), limit)]
+            return self._items(item_in, _latest(found.messages, limit))
+        return self._items(item_of, _latest(self._messages(), limit))
+
+    def _items(self, item: Callable[[S], Any], stored: Sequence[S]) -> list[Any]:
+        with reading(self._session.session_id, FRAMEWORK):
+            return [item(each) for each in stored]
 
     def _add(self, items: Sequence[Any]) -> None:
         added = tuple(map(message_of, items))
@@ -174,7 +186,7 @@ class SnapshotSession(SessionABC):
             return before[:-1] if before else before
 
         self._replace(without_last)
-        return item_of(popped[0]) if popped else None
+        return self._items(item_of, popped)[0] if popped else None
 
     def _keep(self, state: Any | None, messages: tuple[Message, ...] | None = None) -> None:
         """Set the kept run and the messages in one save. None means no run, or unchanged messages."""
@@ -196,7 +208,8 @@ class SnapshotSession(SessionABC):
         found = self._snapshot()
         kept = thaw(found.plugins.get(_RUN_STATE)) if found else None
         if kept is not None:
-            with_floats(kept, kept).pop(FLOATS, None)
+            with reading(self._session.session_id, FRAMEWORK):
+                with_floats(kept, kept).pop(FLOATS, None)
         return kept
 
     def _replace_suffix(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from snapshot_plugin.codec.document import parsed
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, SnapshotCorrupted
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.frameworks.conversations import RAW, mapped_exactly, raw_of, with_floats
 from snapshot_plugin.model.frozen import FrozenDict, thaw
 from snapshot_plugin.model.snapshot import Message, Role
@@ -49,20 +49,13 @@ def item_of(message: Message) -> Any:
 
 
 def item_in(line: bytes) -> Any:
-    """The item in a stored line, read without making a message first.
-
-    Raises:
-        SnapshotCorrupted: the line holds none.
-    """
-    try:
-        message = parsed(line)["message"]
-        metadata, blocks = message["metadata"], message.get("content", ())
-        about = metadata[_FIELD]
-        if not blocks and RAW in about:
-            return with_floats(about[RAW], metadata)
-        return _item(blocks, about["kind"], about["rest"], metadata)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise SnapshotCorrupted("a stored message is no item of this framework") from error
+    """The item in a stored line, read without making a message first."""
+    message = parsed(line)["message"]
+    metadata, blocks = message["metadata"], message.get("content", ())
+    about = metadata[_FIELD]
+    if not blocks and RAW in about:
+        return with_floats(about[RAW], metadata)
+    return _item(blocks, about["kind"], about["rest"], metadata)
 
 
 def _item(blocks: Sequence[Mapping[str, Any]], kind: str, rest: dict[str, Any], metadata: Mapping[str, Any]) -> Any:

@@ -28,7 +28,8 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from snapshot_plugin.frameworks.conversations import checked, described, title_of
+from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.frameworks.conversations import checked, described, left_out, reading, title_of
 from snapshot_plugin.frameworks.pydantic_messages import json_of, message_of, model_of, prompt_of
 from snapshot_plugin.frameworks.sessions import (
     Key,
@@ -136,9 +137,12 @@ class _Conversations:
             for meta, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id")
             if scope is None or about.get("scope") == scope
         ]
-        newest = sorted(found, key=lambda each: each[0], reverse=True)[:limit]
-        records = (self.read_record(conversation_id) for _, conversation_id in newest)
-        return [record for record in records if record is not None]
+        records: list[ConversationRecord] = []
+        for _, conversation_id in sorted(found, key=lambda each: each[0], reverse=True):
+            with left_out():
+                if len(records) != limit and (record := self.read_record(conversation_id)) is not None:
+                    records.append(record)
+        return records
 
     def write(
         self, record: ConversationRecord, new_entries: Sequence[ConversationEntry], expected: str | None
@@ -213,7 +217,8 @@ class _Conversations:
             known = self._searched(head_id)
         chain = _chain(head_id, known)
         wanted = [known[each] for each in (chain if limit is None else chain[-limit:])]
-        messages = ModelMessagesTypeAdapter.validate_python([json_of(entry.message) for entry in wanted])
+        with reading(self._homes.get(head_id) or head_id, FRAMEWORK):
+            messages = ModelMessagesTypeAdapter.validate_python([json_of(entry.message) for entry in wanted])
         return [
             ConversationEntry(id=entry.message.id or "", parent_id=entry.parent, message=message)
             for entry, message in zip(wanted, messages, strict=True)
@@ -224,12 +229,16 @@ class _Conversations:
 
     def _searched(self, entry_id: str) -> Mapping[str, _Kept]:
         """The entries of the conversation that has this one, found by looking at all of them."""
+        errors: list[SnapshotError] = []
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "conversation_id"):
             name = name_in(meta.session_id, about.get("conversation_id"))
-            known = self._entries_of(name)
-            if entry_id in known:
-                self._homes.put(entry_id, name)
-                return known
+            with left_out(errors):
+                known = self._entries_of(name)
+                if entry_id in known:
+                    self._homes.put(entry_id, name)
+                    return known
+        for error in errors:
+            raise error
         raise LookupError(f"no conversation has the entry {entry_id!r}")
 
 
@@ -239,8 +248,9 @@ def _record_of(snapshot: SessionSnapshot | None) -> ConversationRecord | None:
     if found is None or not isinstance(data, dict):
         return None
     plain = {name: value for name, value in thaw(data).items() if name != "format"}
-    plain["conversation_id"] = name_in(found.session_id, plain["conversation_id"])
-    return _records.validate_python(plain)
+    with reading(found.session_id, FRAMEWORK):
+        plain["conversation_id"] = name_in(found.session_id, plain["conversation_id"])
+        return _records.validate_python(plain)
 
 
 def _entries(snapshot: SessionSnapshot | None) -> dict[str, _Kept]:

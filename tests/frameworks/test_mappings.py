@@ -25,6 +25,7 @@ from snapshot_plugin.frameworks.conversations import (
     is_exact_json,
     opaque,
     raw_of,
+    reading,
     title_of,
 )
 from snapshot_plugin.frameworks.sessions import new_session
@@ -198,8 +199,25 @@ def test_readable_openai_item_comes_back(item: dict[str, Any]) -> None:
     "line", [b"{", b"[]", b'{"message":{"role":"user"}}', b'{"message":{"metadata":{"openai":1}}}']
 )
 def test_line_that_holds_no_openai_item_is_damage(line: bytes) -> None:
-    with pytest.raises(SnapshotCorrupted):
+    with pytest.raises(SnapshotCorrupted, match=r"session s holds .* 'x'"), reading("s", "x"):
         openai_items.item_in(line)
+
+
+@pytest.mark.parametrize(
+    "floats",
+    [
+        [[["gone"], "NaN"]], [[["score", 3], "NaN"]], [[[], "NaN"]], [[["score"], "Infinity"]], [[["role"], "NaN"]],
+        [[[{}], "NaN"]], [[None, "NaN"]], [["score"]], 7, "x", [[["score"], 5]],
+    ],
+)  # fmt: skip
+def test_floats_that_do_not_fit_their_entry_are_damage_of_the_session(floats: Any) -> None:
+    message = openai_items.message_of({"role": "user", "content": "hi", "score": float("nan")})
+    wrong = message.evolve(metadata={**message.metadata, "floats": floats})
+    damage = r"session s holds .* 'floats'"
+    with pytest.raises(SnapshotCorrupted, match=damage), reading("s", "x"):
+        openai_items.item_of(wrong)
+    with pytest.raises(SnapshotCorrupted, match=damage), reading("s", "x"):
+        openai_items.item_in(message_line(wrong))
 
 
 @settings(deadline=None)
