@@ -88,7 +88,11 @@ def _entry(
 
 
 def _digest(lines: Sequence[bytes]) -> bytes:
-    return hashlib.sha256(b"\n".join(lines)).digest()
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(line)
+        digest.update(b"\n")
+    return digest.digest()
 
 
 def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
@@ -98,6 +102,8 @@ def texts_in(snapshot: SessionSnapshot) -> Sequence[Text]:
 
 
 def _indexable(text: Text) -> Text:
+    if text.body.isascii() and text.tools.isascii() and "\0" not in text.body:
+        return text
     return Text(indexable(text.body), indexable(text.tools), text.role, text.at)
 
 
@@ -162,10 +168,10 @@ def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], te
     """Replace the rows of a session: *there* is the old text, *texts* the new one."""
     first, _ = rows_of(key)
     changed = [n for n, (old, new) in enumerate(zip_longest(there, texts)) if old != new]
-    forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ?)"
+    forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ? || ?)"
     connection.executemany(forget, _numbered(there, first, changed))
     connection.executemany("DELETE FROM said WHERE row = ?", [(first + n,) for n in changed if n < len(there)])
-    learn = "INSERT INTO message (rowid, words) VALUES (?, ?)"
+    learn = "INSERT INTO message (rowid, words) VALUES (?, ? || ?)"
     connection.executemany(learn, _numbered(texts, first, changed))
     times = [(first + n, texts[n].at) for n in changed if n < len(texts) and texts[n].at is not None]
     connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
@@ -175,7 +181,7 @@ def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], te
     connection.executemany("INSERT INTO chunk (row, texts) VALUES (?, ?)", chunks)
 
 
-def _numbered(texts: Sequence[Text], first: int, which: Sequence[int]) -> Iterator[tuple[int, str]]:
+def _numbered(texts: Sequence[Text], first: int, which: Sequence[int]) -> Iterator[tuple[int, str, str]]:
     for n in which:
         if n < len(texts):
-            yield first + n, f"{texts[n].body}\n{_marked(texts[n].tools, texts[n].role)}"
+            yield first + n, texts[n].body, _marked(texts[n].tools, texts[n].role)

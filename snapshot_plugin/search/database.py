@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
 
 _APPLICATION = 0x61534E50
-_VERSION = 5
+_VERSION = 6
 """Incremented when the tables or their content change. An index of another version is rebuilt."""
 _PATIENCE = 30.0
 _MEMORY = 32 << 20
 """Bytes of words that FTS5 buffers: a transaction below this size is one write."""
+_SEGMENTS = 16
+"""How many segments FTS5 collects before it merges them. Each merge reads and writes all their words again."""
 WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
 """The FTS5 tokenizer."""
 _TABLES = f"""
@@ -158,7 +160,8 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connect
 def _create(connection: sqlite3.Connection, store_id: str) -> None:
     for statement in filter(str.strip, _TABLES.split(";")):
         connection.execute(statement)
-    connection.execute("INSERT INTO message (message, rank) VALUES ('hashsize', ?)", (_MEMORY,))
+    settings = {"hashsize": _MEMORY, "automerge": _SEGMENTS, "crisismerge": 2 * _SEGMENTS}
+    connection.executemany("INSERT INTO message (message, rank) VALUES (?, ?)", settings.items())
     connection.execute("INSERT INTO store VALUES (?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {_VERSION}")

@@ -5,7 +5,7 @@ Messages are read as stored JSON: building `Message` objects would take as long 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -40,14 +40,18 @@ def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Te
 
 def passages(messages: Iterable[Mapping[str, Any]]) -> list[Text]:
     """The text of each of *messages*, given as stored JSON, with secrets removed."""
-    return [_passage(message) for message in messages]
+    harmless: set[str] = set()
+    return [_passage(message, harmless) for message in messages]
 
 
-def _passage(message: Mapping[str, Any]) -> Text:
+def _passage(message: Mapping[str, Any], harmless: set[str]) -> Text:
+    """The text of *message*. *harmless* are field names that name no secret; new ones are added."""
     names: set[str] = set()
     text = _text_of(message, names)
+    names -= harmless
     if any(map(may_name_a_secret, names)) or may_hold_secrets(text.body) or may_hold_secrets(text.tools):
         return _text_of(redact(Message.model_validate(message))[0].raw(), names)
+    harmless |= names
     return text
 
 
@@ -70,22 +74,18 @@ def _strings(content: Sequence[Any], names: set[str]) -> Iterable[str]:
     depth, so this uses a stack instead of recursion.
     """
     said: dict[str, None] = {}
-    waiting: list[Iterator[Any]] = [iter(content)]
+    waiting = [*reversed(content)]
     while waiting:
-        for each in waiting[-1]:
-            if isinstance(each, str):
-                said[each] = None
-            elif isinstance(each, dict):
-                if each.keys() == _TEXT_BLOCK and isinstance(each["text"], str):  # as most are
-                    said[each["text"]] = None
-                    continue
+        each = waiting.pop()
+        if isinstance(each, str):
+            said[each] = None
+        elif isinstance(each, dict):
+            if each.keys() == _TEXT_BLOCK and isinstance(each["text"], str):  # as most are
+                said[each["text"]] = None
+            else:
                 names.update(each)
-                waiting.append(iter([item for name, item in each.items() if item and name not in _NO_WORDS]))
-                break
-            elif isinstance(each, (list, tuple)):
-                waiting.append(iter(each))
-                break
-        else:
-            waiting.pop()
+                waiting += [each[name] for name in reversed(each) if name not in _NO_WORDS]
+        elif isinstance(each, (list, tuple)):
+            waiting += reversed(each)
     said.pop("", None)
     return said

@@ -39,7 +39,7 @@ def _spaceless() -> re.Pattern[str]:
 
 def marked_words(tools: str, role: str) -> str:
     """The reserved words for a message's tools and role, which `narrowing` searches for."""
-    return f"{_marked(_TOOL, tools)} {_marked(_ROLE, role)}"
+    return f"\n{_marked(_TOOL, tools)} {_marked(_ROLE, role)}"
 
 
 def _marked(mark: str, text: str) -> str:
