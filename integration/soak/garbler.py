@@ -179,7 +179,8 @@ class _SpoolLife:
         """Up to here they were flushed."""
 
     async def work(self, root: Path, acknowledge: Acknowledge) -> None:
-        spool = Spool.open(root, session_id=SESSION, keys=self._keys, after=self.contained)
+        spool = Spool.open(root, session_id=SESSION, keys=self._keys)
+        spool.truncate(self.contained)
         for _ in range(30):
             number = spool.append({"text": "x" * self._chance.randrange(900)})
             if self._chance.random() < 0.4:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -46,6 +46,8 @@ class ListMethod:
         self._only_own = only_own
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
         """The agent's ids of each session, by session and the number of its newest snapshot."""
+        self._trashed: dict[str, Mapping[str, str]] = {}
+        """The labels of each session in the trash; each is read once."""
 
     def list(self, core: Core, pending: Pending) -> Steps[Message]:
         """List our sessions and the agent's, each once and under our id."""
@@ -73,8 +75,20 @@ class ListMethod:
             self._names = {head: before.get(head) or names_of(live, head[0]) for head in heads}
             known = {name: session_id for (session_id, _), names in self._names.items() for name in names}
         gone = listed - stored - known.keys()
-        gone &= _deleted_names(live) if gone else frozenset()
+        gone &= self._deleted(live) if gone else frozenset()
         return merged_list(metas, own, known, cwd, deleted=gone), sorted(gone)
+
+    def _deleted(self, live: LiveSessions) -> frozenset[str]:
+        """Return the ids of deleted sessions, ours and the agent's."""
+        read, self._trashed = self._trashed, {}
+        trash = live.store.trash()
+        for entry in trash:
+            labels = read.get(entry.token)
+            with suppress(SnapshotError, OSError, AttributeError):  # not all stores keep them
+                labels = live.store.trashed_labels(entry) if labels is None else labels
+            self._trashed[entry.token] = labels or {}
+        names = [json.loads(labels[_NAMES]) for labels in self._trashed.values() if _NAMES in labels]
+        return frozenset(entry.session_id for entry in trash).union(*names)
 
 
 def _agents_own(core: Core, cwd: str | None) -> Steps[list[Message]]:
@@ -197,9 +211,3 @@ def deleted(sessions: LiveSessions, session_id: str, names: Sequence[str]) -> Tr
     sessions.finish(session_id)  # the final save comes first, so that an undo restores everything
     others = [name for name in names if name != session_id]
     return sessions.delete(session_id, {_NAMES: json.dumps(others)} if others else None)
-
-
-def _deleted_names(sessions: LiveSessions) -> frozenset[str]:
-    """Return the ids of deleted sessions, ours and the agent's."""
-    names = [json.loads(labels[_NAMES]) for labels in sessions.labels_in_trash() if _NAMES in labels]
-    return sessions.deleted().union(*names)

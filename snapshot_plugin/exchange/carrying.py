@@ -20,7 +20,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.exchange.bundle import MAX_MESSAGES, too_many_messages
 from snapshot_plugin.exchange.edits import moved, renamed
-from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.recovery import upto_of
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id

@@ -2,18 +2,19 @@
 
 ============  =======================================================================================
 `ports`       what a place for live sessions promises (`LivePlace`, `Hold`), and what a `Reducer` does
-`lease`       the exclusive right to own a session, with its epoch (fencing number); `Owner`
+`lease`       the exclusive right to own a session, with its epoch (fencing number); `Owner`; `FilePlace`:
+              leases and spools of a store on a local disk
+`rows`        leases and spools in a database
+`place`       which of the two a store has; holds a session briefly, to change more than its conversation
 `owners`      which sessions are live, and whose owner died, without importing `lease`
 `spool`       the records since the last snapshot, in one file (`spool_format`: how its bytes are read)
-`place`       leases and spools of a store on a local disk; `rows`: in a database
 `session`     `LiveSession`: leased, spooled, reduced, saved; lists how each failure is handled
-`storing`     its lease and spool; saving after another process wrote, deleted or damaged the session
-`sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process
-`schedule`    when a session is saved
+`storing`     its lease and spool; saving after another process wrote, deleted or damaged the session;
+              `Steps`: work that runs both in threads and in event loops
+`sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process; `Schedule`:
+              when they are saved
 `recovery`    turns a dead owner's records into a snapshot, exactly once
 `label`       title, tags, pin and note, as part of a snapshot
-`exclusive`   holds a session briefly, to change something other than its conversation
-`steps`       work that runs both in threads and in event loops
 ============  =======================================================================================
 
 Guarantees: a record is spooled before it is passed on; recorded events survive ``kill -9``; a snapshot is durable

@@ -4,6 +4,9 @@
 without a lock means that the owner died. Every process that reads or takes the lease briefly locks ``.lease.gate``
 first, so a read never makes a take fail and no name is read half-written. The gate contains the **epoch**: a number
 that grows each time the session is taken.
+
+`FilePlace` is the `LivePlace` of every store on a local disk: the lease and the spool are files in the session's
+directory.
 """
 
 from __future__ import annotations
@@ -14,20 +17,27 @@ import os
 import socket
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
-from snapshot_plugin.errors import SessionLocked
-from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
+from snapshot_plugin.live.owners import Ownership, sessions_of
+from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
+from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.live.spool_format import Record, read_spool, spool_has_records, unsaved
+from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
 from snapshot_plugin.store.files import disk_errors, locked, write_all
 
-__all__ = ["Lease", "LeaseState", "Owner", "ended_without_stop", "lease_of", "let_go", "owner_of"]
+if TYPE_CHECKING:
+    from snapshot_plugin.codec.encrypt import SessionKeys
+
+__all__ = ["FileHold", "FilePlace", "Lease", "Owner", "lease_of", "let_go"]
 
 _NAME: Final = ".lease"
 _GATE: Final = ".lease.gate"
@@ -155,31 +165,14 @@ def let_go(fd: int) -> None:
         os.close(fd)
 
 
-class LeaseState(NamedTuple):
-    """A session's living `owner`, or the owner that `died`; neither after a proper stop."""
-
-    owner: Owner | None = None
-    died: Owner | None = None
-
-
-def lease_of(directory: Path) -> LeaseState:
-    """The living or dead owner of the session in *directory*. Changes nothing."""
+def lease_of(directory: Path) -> Ownership:
+    """The living or dead owner of the session in *directory*; neither after a proper stop. Changes nothing."""
     if not (directory / _NAME).exists():
-        return LeaseState()
+        return Ownership()
     with _opened(directory) as fd:
         name = Owner.read(fd)
         is_held = not _lock(fd, fcntl.LOCK_SH)
-    return LeaseState(owner=name or _stranger(directory)) if is_held else LeaseState(died=name)
-
-
-def owner_of(directory: Path) -> Owner | None:
-    """The session's living owner; None if it has none."""
-    return lease_of(directory).owner
-
-
-def ended_without_stop(directory: Path) -> Owner | None:
-    """The session's last owner, if that process died without a proper stop."""
-    return lease_of(directory).died
+    return Ownership(owner=name or _stranger(directory)) if is_held else Ownership(died=name)
 
 
 @contextlib.contextmanager
@@ -244,3 +237,154 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+# The place of stores on a local disk ----------------------------------------------------------------------
+
+
+class FilePlace:
+    """Leases and spools as files in the session's directory: ``.lease``, ``.lease.gate``, ``live``."""
+
+    def __init__(self, store: LocalPlace) -> None:
+        self._store = store
+
+    def take(self, session_id: str, owner: Owner) -> Hold:
+        """See `LivePlace`."""
+        directory = self._store.session_dir(session_id)
+        lease = Lease.acquire(directory, owner)
+        try:
+            spool = Spool.open(directory, session_id=session_id, keys=self._store.session_keys(session_id))
+        except BaseException:
+            lease.hand_back()
+            raise
+        return FileHold(session_id, lease, spool, self._store.session_keys)
+
+    def lease(self, session_id: str, owner: Owner) -> Lease | None:
+        """Take the lease without opening the spool; None if there is no such session."""
+        directory = self._existing(session_id)
+        return Lease.acquire(directory, owner) if directory else None
+
+    def owner(self, session_id: str) -> Owner | None:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        return lease_of(directory).owner if directory else None
+
+    def owners(self) -> Mapping[str, Owner]:
+        """See `LivePlace`."""
+        found = {session_id: self._owner_as_far_as_known(session_id) for session_id in self._sessions()}
+        return {session_id: owner for session_id, owner in found.items() if owner is not None}
+
+    def _owner_as_far_as_known(self, session_id: str) -> Owner | None:
+        try:
+            return self.owner(session_id)
+        except SnapshotError:  # its lease cannot be read, so it may be live
+            return Owner(pid=0, host="unknown", since=datetime.now(UTC))
+
+    def abandoned(self) -> Sequence[str]:
+        """See `LivePlace`."""
+        return [session_id for session_id in self._sessions() if self.is_abandoned(session_id)]
+
+    def is_abandoned(self, session_id: str) -> bool:
+        """See `LivePlace`. Checks only the size of the spool."""
+        directory = self._existing(session_id)
+        if directory is None:
+            return False
+        found = lease_of(directory)
+        return found.owner is None and (found.died is not None or spool_has_records(directory, session_id))
+
+    def spool_mark(self, session_id: str) -> tuple[int, ...]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        try:
+            about = (directory / "live").stat() if directory else None
+        except OSError:
+            return ()
+        return (about.st_size, about.st_mtime_ns) if about else ()
+
+    def records(self, session_id: str) -> Sequence[Record]:
+        """See `LivePlace`."""
+        directory = self._existing(session_id)
+        if directory is None:
+            return ()
+        keys = self._store.session_keys(session_id)
+        return read_spool(directory, session_id=session_id, keys=keys).records
+
+    def _existing(self, session_id: str) -> Path | None:
+        if isinstance(self._store, LocalStore):
+            directory = self._store.path / "sessions" / dirname_of(session_id)
+            return directory if directory.is_dir() else None
+        return self._store.session_dir(session_id)
+
+    def _sessions(self) -> Sequence[str]:
+        return sessions_of(self._store.path) if isinstance(self._store, LocalStore) else ()
+
+
+class FileHold:
+    """A `Hold` of files."""
+
+    def __init__(
+        self, session_id: str, lease: Lease, spool: Spool, keys_of: Callable[[str], SessionKeys | None]
+    ) -> None:
+        self.lease = lease
+        self.epoch = lease.epoch
+        self.previous = lease.previous
+        self.damage = f"{spool.damage}; kept as {spool.set_aside}" if spool.damage else None
+        self.append = spool.append_all
+        """See `Hold`. An append is a single write; `flush` detects that the session was deleted."""
+        self._session_id = session_id
+        self._spool = spool
+        self._keys_of = keys_of
+        self._found, spool.found = spool.found, ()
+
+    @property
+    def is_fenced(self) -> bool:
+        """See `Hold`. The kernel lock protects the lease, but another process can still move the directory."""
+        return not self.lease.is_in_place
+
+    def watch(self, overtaken: Callable[[], None]) -> None:
+        """See `Hold`. Never calls *overtaken*: a kernel lock cannot be taken over."""
+
+    @property
+    def last(self) -> int:
+        """See `Hold`."""
+        return self._spool.last
+
+    def flush(self) -> None:
+        """See `Hold`."""
+        self._spool.flush()
+        if self.is_fenced:
+            raise Fenced(
+                f"session {self._session_id!r} was deleted or moved while it was live here",
+                session_id=self._session_id,
+            )
+
+    def unsaved(self, after: int) -> Sequence[Record]:
+        """See `Hold`."""
+        return unsaved(self._found, after, self._session_id)
+
+    def truncate(self, upto: int) -> None:
+        """See `Hold`."""
+        self._spool.truncate(upto)
+        self._found = ()
+        with contextlib.suppress(SnapshotError):  # the key may have been rotated since
+            self._spool.rekey(self._keys_of(self._session_id))
+
+    def set_aside(self, after: int) -> str | None:
+        """See `Hold`."""
+        self._found = ()
+        return str(self._spool.keep_aside(after))
+
+    def release(self) -> None:
+        """See `Hold`."""
+        self._close()
+        self.lease.release()
+
+    def hand_back(self) -> None:
+        """See `Hold`."""
+        self._close()
+        self.lease.hand_back()
+
+    def _close(self) -> None:
+        with contextlib.suppress(SnapshotError):
+            self._spool.flush()
+        self._spool.close()

@@ -65,8 +65,8 @@ def unsaved(root: Path, saved: Collection[str]) -> dict[str, Ownership]:
 def _ownership(directory: Path) -> Ownership:
     from snapshot_plugin.live.lease import lease_of  # noqa: PLC0415 — most lists need no lease
 
-    owner, died = lease_of(directory)
-    return Ownership(owner, died, _last_sign(directory) if died else None)
+    found = lease_of(directory)
+    return found._replace(last_sign=_last_sign(directory)) if found.died else found
 
 
 def _last_sign(directory: Path) -> datetime:

@@ -11,15 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from snapshot_plugin.live.lease import Owner
+from snapshot_plugin.live.spool_format import Record
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.live.lease import Owner
     from snapshot_plugin.live.recovery import Recovered
     from snapshot_plugin.live.session import LiveSession
     from snapshot_plugin.store.postgres.live_rows import LiveRows
@@ -38,13 +39,6 @@ __all__ = [
     "Reports",
     "StoreWithRows",
 ]
-
-
-class Record(NamedTuple):
-    """One record as it was appended to a spool, with its number."""
-
-    n: int
-    data: dict[str, Any]
 
 
 Reduce = Callable[[SessionSnapshot, Sequence[Record]], SessionSnapshot]
@@ -253,11 +247,12 @@ class LiveContext:
 
     place: LivePlace | None
     """Where leases and spools are kept; None if the store has no such place."""
+    owner: Callable[[], Owner]
+    """Returns this process, to be named in leases."""
     shared: bool = False
     """Whether other machines may write to the store."""
     store: SyncStore | None = None
     """Used by `LiveSession.save`. Async callers run a session's steps with their own store instead."""
-    owner: Callable[[], Owner] = lambda: Owner.this_process(since=utc_now())
     reports: Reports = field(default_factory=LogReports)
     clock: Callable[[], datetime] = utc_now
     reducers: Mapping[str, Reduce] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
 from snapshot_plugin.live.spool_format import unsaved
-from snapshot_plugin.live.steps import Blocking, Steps, StoreCall, run_async
+from snapshot_plugin.live.storing import Blocking, Steps, StoreCall, run_async
 from snapshot_plugin.model.content import TextBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot, upto_of, with_upto

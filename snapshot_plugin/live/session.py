@@ -28,9 +28,7 @@ from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import recover_hold
-from snapshot_plugin.live.schedule import Schedule
-from snapshot_plugin.live.steps import Steps, StoreCall, run
-from snapshot_plugin.live.storing import LeasedSpool, Mark, NewestSave, storing
+from snapshot_plugin.live.storing import LeasedSpool, Mark, NewestSave, Steps, StoreCall, run, storing
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot, upto_of, with_upto
 from snapshot_plugin.model.times import rfc3339
@@ -62,7 +60,6 @@ class LiveSession:
         keep_label: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.session_id = session_id
-        self.schedule = Schedule(now=monotonic())
         self.trouble: SnapshotError | None = None
         """Why the session is not recorded at the moment; None while it is. The host shows it to its client."""
         self._is_troubled = False

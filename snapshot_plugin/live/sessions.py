@@ -1,33 +1,37 @@
 """Begin, resume, finish, list and delete the live sessions of one process, for hosts that record events.
 
 Synchronous and thread-safe; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Two daemon
-threads save and flush; they sleep while nothing is due.
+threads save and flush; they sleep while nothing is due. `Schedule` decides when a session is saved: soon after a
+significant event, after an interval, and after a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
 from snapshot_plugin.live.recovery import Spooled, with_spool
-from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.steps import run
+from snapshot_plugin.live.storing import run
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 
-__all__ = ["LiveSessions", "MakeReducer"]
+__all__ = ["FLUSH_INTERVAL", "FlushThread", "LiveSessions", "MakeReducer", "SaveThread", "Schedule", "backoff"]
 
+FLUSH_INTERVAL: Final = 1.0
+"""Seconds between flushes: the most that a power cut can lose of an unfinished turn."""
 MakeReducer = Callable[[SessionSnapshot], Reducer]
 """Makes the reducer of a session, given the snapshot it continues from."""
 
@@ -76,14 +80,14 @@ class LiveSessions:
         """The sessions that a thread begins, resumes or finishes now."""
         self.patience = 30.0
         """Seconds to wait for such a thread: a disk may never answer."""
-        self._labels_in_trash: dict[str, Mapping[str, str]] = {}
         self._saves = SaveThread()
         self._flushes = FlushThread(self.flush, interval=flush_interval)
-        self._store = store.sync
+        self.store = store.sync
+        """Where the snapshots are kept."""
         self._context = LiveContext(
             place=place_of(store),
             shared=store.capabilities.several_machines,
-            store=self._store,
+            store=self.store,
             owner=self._owner,
             reports=reports or LogReports(),
             clock=clock,
@@ -118,7 +122,7 @@ class LiveSessions:
     def _begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None) -> LiveSession:
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
         try:
-            run(live.taking(), self._store)
+            run(live.taking(), self.store)
         except StoreUnavailable as error:
             live.failed("spool", error)
         if snapshot.messages:
@@ -147,7 +151,7 @@ class LiveSessions:
     def _resume(self, session_id: str) -> LiveSession:
         live = LiveSession(session_id, self._context)
         try:
-            stored = run(live.taking(), self._store) or self._store.read(session_id)
+            stored = run(live.taking(), self.store) or self.store.read(session_id)
             live.continue_from(stored, self._reducer(stored.snapshot))
         except BaseException:
             live.release()
@@ -213,26 +217,26 @@ class LiveSessions:
         if live is not None:
             live.save()
         place = context.place if live is None else None
-        return with_spool(self._store, place, session_id, now=self.clock(), more=context.reducers)
+        return with_spool(self.store, place, session_id, now=self.clock(), more=context.reducers)
 
     def has(self, session_id: str) -> bool:
         """Whether there is such a session, live here or stored."""
         with contextlib.suppress(SnapshotNotFound, InvalidInput):
-            return session_id in self.open or bool(self._store.history(session_id))
+            return session_id in self.open or bool(self.store.history(session_id))
         return False
 
     def list(self) -> Sequence[SnapshotMeta]:
         """The newest snapshot of every session, the live ones as they are now."""
         for live in tuple(self.open.values()):
             live.save()
-        return self._store.list()
+        return self.store.list()
 
     def delete(self, session_id: str, labels: Mapping[str, str] | None = None) -> Trashed | None:
         """Move a session to the trash; None if there is none. A session that is live here is closed first.
 
         Args:
             session_id: the session.
-            labels: saved with the session, for `labels_in_trash`.
+            labels: saved with the session, so that they can be read in the trash.
 
         Raises:
             SessionLocked: another process owns it; nothing was deleted.
@@ -247,21 +251,147 @@ class LiveSessions:
             )  # fmt: skip
         with contextlib.suppress(SnapshotNotFound, InvalidInput):
             if labels:
-                stored = self._store.read(session_id)
-                self._store.save(stored.snapshot, trigger="delete", base=stored.ref.seq, labels=labels)
-            return self._store.delete(session_id)
+                stored = self.store.read(session_id)
+                self.store.save(stored.snapshot, trigger="delete", base=stored.ref.seq, labels=labels)
+            return self.store.delete(session_id)
         return None
 
-    def deleted(self) -> frozenset[str]:
-        """The sessions in the trash."""
-        return frozenset(trashed.session_id for trashed in self._store.trash())
 
-    def labels_in_trash(self) -> Sequence[Mapping[str, str]]:
-        """The labels of each session in the trash; each is read once."""
-        read, self._labels_in_trash = self._labels_in_trash, {}
-        for entry in self._store.trash():
-            labels = read.get(entry.token)
-            with contextlib.suppress(SnapshotError, OSError, AttributeError):  # not all stores keep them
-                labels = self._store.trashed_labels(entry) if labels is None else labels
-            self._labels_in_trash[entry.token] = labels or {}
-        return tuple(self._labels_in_trash.values())
+def backoff(failures: int, *, first: float, most: float) -> float:
+    """Seconds to wait after *failures* in a row: *first*, doubled with each failure, at most *most*."""
+    doublings = min(failures - 1, 32)
+    return float(min(first * 2**doublings, most))
+
+
+class Schedule:
+    """When the next save is due. It has no clock: the caller passes in each event and its time."""
+
+    def __init__(
+        self,
+        *,
+        now: float,
+        interval: float = math.inf,
+        debounce: float = 0.3,
+        retry_first: float = 1.0,
+        retry_max: float = 60.0,
+    ) -> None:
+        self.interval = interval
+        self.failures = 0
+        self._debounce, self._retry_first, self._retry_max = debounce, retry_first, retry_max
+        self._since = now
+        self._touched: float | None = None
+
+    @property
+    def due(self) -> float:
+        """One interval after the last try, or shortly after a significant event; after a failure, the backoff."""
+        if self.failures:
+            return self._since + self.retry_in
+        regular = self._since + self.interval
+        return regular if self._touched is None else min(regular, self._touched + self._debounce)
+
+    @property
+    def retry_in(self) -> float:
+        """Seconds until the next retry after a failure."""
+        return backoff(self.failures, first=self._retry_first, most=self._retry_max)
+
+    def touched(self, now: float) -> None:
+        """A significant event happened. Only the first sets the due time, so a stream of events cannot delay it."""
+        if self._touched is None:
+            self._touched = now
+
+    def begun(self) -> None:
+        """A save begins. It may not contain later events."""
+        self._touched = None
+
+    def saved(self, now: float) -> None:
+        """The save succeeded."""
+        self._since, self.failures = now, 0
+
+    def failed(self, now: float) -> None:
+        """The save failed."""
+        self._since, self.failures = now, self.failures + 1
+
+
+class SaveThread:
+    """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: dict[LiveSession, Schedule] = {}
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def touch(self, session: LiveSession) -> None:
+        """Save *session* soon. Calls until then are coalesced into one save."""
+        with self._changed:
+            self._due.setdefault(session, Schedule(now=monotonic())).touched(monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, session: LiveSession) -> None:
+        """Stop saving *session*. A save in progress continues."""
+        with self._changed:
+            self._due.pop(session, None)
+
+    def stop(self) -> None:
+        """End the thread after any save in progress."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while found := self._next():
+            session, schedule = found
+            succeeded = session.save_scheduled()
+            with self._changed:
+                (schedule.saved if succeeded else schedule.failed)(monotonic())
+                if schedule.due == math.inf:  # neither a retry nor a further save is due
+                    self._due.pop(session, None)
+
+    def _next(self) -> tuple[LiveSession, Schedule] | None:
+        """Wait until the save of a session is due, and return that session; None after `stop`."""
+        with self._changed:
+            while not self._is_stopped:
+                found = min(self._due.items(), key=lambda each: each[1].due, default=None)
+                left = found[1].due - monotonic() if found else None
+                if found is not None and left is not None and left <= 0:
+                    found[1].begun()
+                    return found
+                self._changed.wait(left)
+            return None
+
+
+class FlushThread:
+    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. Sleeps until the next `wake`."""
+
+    def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
+        self._flush, self._interval = flush, interval
+        self.due = threading.Event()
+        """Set while a flush is due: `wake` would do nothing."""
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def wake(self) -> None:
+        """Schedule a flush. Calls while one is due return immediately."""
+        if not self.due.is_set():
+            self.due.set()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True, name="asnap flush")
+                    self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread without flushing."""
+        self._stopped.set()
+        self.due.set()
+
+    def _run(self) -> None:
+        while True:
+            self.due.wait()
+            if self._stopped.wait(self._interval):
+                return
+            self.due.clear()  # before the flush, so that records appended during it are flushed next time
+            self._flush()

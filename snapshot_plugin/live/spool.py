@@ -19,11 +19,11 @@ from zlib import crc32
 from snapshot_plugin.codec.frame import MAX_FRAME
 from snapshot_plugin.codec.keys import Random
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
-from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool_format import (
     HEAD,
     NAME,
     SUM,
+    Record,
     Sealing,
     SpoolScan,
     file_bytes,
@@ -97,18 +97,11 @@ class Spool:
 
     @classmethod
     def open(
-        cls,
-        directory: Path,
-        *,
-        session_id: str,
-        keys: SessionKeys | None = None,
-        after: int = 0,
-        random: Random = os.urandom,
+        cls, directory: Path, *, session_id: str, keys: SessionKeys | None = None, random: Random = os.urandom
     ) -> Self:
-        """Open the session's spool, or create one. Numbers continue after the last record, and after *after*.
+        """Open the session's spool, or create one. Existing records stay (`found`), and numbers continue.
 
-        Existing records stay (`found`), except those up to *after*: pass the number of the last record that the
-        session's head contains. A damaged file is set aside (`set_aside`); the records before the damage stay.
+        A damaged file is set aside (`set_aside`); the records before the damage stay.
 
         Raises:
             KeyMissing, InvalidSnapshotVersion, StoreUnavailable: as `read_spool`; the file is unchanged.
@@ -119,9 +112,8 @@ class Spool:
         with disk_errors("opening the spool", session_id=session_id):
             spool._adopt(data, found)
         spool.found, spool.damage = records, found.damage
-        is_stale = bool(found.records) and found.records[-1].n <= found.base  # a kill came before the file was cut
-        if is_stale or after > found.base:
-            spool._drop(max(found.base, after))
+        if found.records and found.records[-1].n <= found.base:  # a kill came before the file was cut
+            spool._drop(found.base)
         return spool
 
     @property

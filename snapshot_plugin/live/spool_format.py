@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, KeyMissing, SnapshotCorrupted
-from snapshot_plugin.live.ports import Record
 from snapshot_plugin.store.files import disk_errors
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ __all__ = [
     "NAME",
     "SUM",
     "RawRecord",
+    "Record",
     "Sealing",
     "SpoolContents",
     "SpoolScan",
@@ -48,6 +48,13 @@ HEAD: Final = struct.Struct("<QI")
 SUM: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = HEAD.size + SUM.size
 _TORN: Final = "torn"
+
+
+class Record(NamedTuple):
+    """One record as it was appended to a spool, with its number."""
+
+    n: int
+    data: dict[str, Any]
 
 
 class RawRecord(NamedTuple):
@@ -184,11 +191,6 @@ class SpoolContents(NamedTuple):
     torn: bool = False
     damage: str | None = None
     base: int = 0
-
-    @property
-    def last(self) -> int:
-        """The highest record number in the spool, including dropped records."""
-        return self.records[-1].n if self.records else self.base
 
 
 def read_spool(directory: Path, *, session_id: str, keys: SessionKeys | None = None) -> SpoolContents:

@@ -3,29 +3,100 @@
 If the disk refuses the lease, taking it is retried. A spool with a gap would be recovered as a wrong conversation,
 so after a refused write nothing more is spooled until a snapshot holds the missing records. Snapshots are stored
 even if another process wrote, deleted or damaged the session.
+
+Work with the store and the spool is written once, as `Steps`: a generator that yields each blocking call and is
+sent its result. `run` makes the calls in the calling thread, with a synchronous store; `run_async` awaits the
+store, and moves file work to a worker thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.ports import Hold, LiveContext, LivePlace
-from snapshot_plugin.live.steps import Blocking, Steps, StoreCall
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+from snapshot_plugin.store.hop import in_thread
 
-__all__ = ["LeasedSpool", "Mark", "NewestSave", "storing"]
+if TYPE_CHECKING:
+    from snapshot_plugin.store.sync import SyncStore
 
+__all__ = ["Blocking", "LeasedSpool", "Mark", "NewestSave", "Steps", "StoreCall", "run", "run_async", "storing"]
+
+T = TypeVar("T")
 Fields = Mapping[str, Any]
 _MOST_LATE = 10_000
 """How many refused records are kept in memory, to append them once a save has closed the gap."""
+
+
+class StoreCall(NamedTuple):
+    """Call *method* of the store."""
+
+    method: str
+    args: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = {}
+
+
+class Blocking(NamedTuple):
+    """Call *work*, which may block. *lost* gets the result if a cancellation prevents returning it."""
+
+    work: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    lost: Callable[[Any], object] | None = None
+
+
+Steps = Generator[StoreCall | Blocking, Any, T]
+
+
+def run(steps: Steps[T], store: SyncStore | None) -> T:
+    """Run *steps* in this thread. Returns or raises what they do."""
+
+    def carry_out(step: StoreCall | Blocking) -> Any:
+        if isinstance(step, StoreCall):
+            return getattr(store, step.method)(*step.args, **step.options)
+        return step.work(*step.args)
+
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = carry_out(step)
+            except BaseException as error:  # noqa: BLE001 — the steps handle it
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
+    """Run *steps* from an event loop without blocking it. Returns or raises what they do."""
+
+    async def carry_out(step: StoreCall | Blocking) -> Any:
+        if isinstance(step, StoreCall):
+            return await getattr(store, step.method)(*step.args, **step.options)
+        return await in_thread(step.work, *step.args, lost=step.lost)
+
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await carry_out(step)
+            except BaseException as error:  # noqa: BLE001 — the steps handle it, cancellation too
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
 
 
 class Mark(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotNotFound
-from snapshot_plugin.live.exclusive import held_alone
+from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import COMPANION, memory_id
 from snapshot_plugin.model.meta import SnapshotMeta

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError
-from snapshot_plugin.live.exclusive import leased_or_owned
 from snapshot_plugin.live.label import LABELS, apply_label, label_of, typed_label
 from snapshot_plugin.live.lease import Owner
-from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.place import leased_or_owned, place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.snapshot import SessionSnapshot

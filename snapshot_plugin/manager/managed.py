@@ -17,7 +17,7 @@ from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavaila
 from snapshot_plugin.live.label import apply_label, carried_over, typed_label
 from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.session import LiveSession, Mark
-from snapshot_plugin.live.steps import run_async
+from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Reporter
 from snapshot_plugin.manager.ports import Adapted, Snapshottable

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from snapshot_plugin.errors import SessionLocked, SnapshotNotFound
-from snapshot_plugin.live.exclusive import held_alone
+from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Event, SnapshotCreated
 from snapshot_plugin.manager.forgetting import companions, countable_sessions, forget_session, surplus_sessions

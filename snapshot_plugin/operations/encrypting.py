@@ -22,8 +22,8 @@ import anyio.to_thread
 
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotNotFound
-from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
 from snapshot_plugin.live.owners import sessions_of
+from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from snapshot_plugin.codec.document import StoredDocument, parsed
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotNotFound
-from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.ports import LocalStore
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import dirname_of

@@ -15,8 +15,8 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
     StoreUnavailable,
 )
-from snapshot_plugin.live.exclusive import held_alone
 from snapshot_plugin.live.label import LABELS
+from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.live.recovery import upto_of, with_upto
 from snapshot_plugin.manager.labels import TRIGGER, label
 from snapshot_plugin.manager.ports import Clock, utc_now

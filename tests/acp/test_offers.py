@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.listing import PAGE, BadCursor, merged_list, page
+from snapshot_plugin.acp.listing import PAGE, BadCursor, ListMethod, deleted, merged_list, page
 from snapshot_plugin.acp.messages import offered
+from snapshot_plugin.acp.methods import begin
+from snapshot_plugin.acp.reducer import AcpReducer
+from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.acp.events import BLANK
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -160,3 +165,16 @@ def encoded(value: Any) -> str:
 def test_unknown_cursor_is_refused(cursor: Any) -> None:
     with pytest.raises(BadCursor):
         page([], cursor)
+
+
+def test_names_of_sessions_that_left_the_trash_are_forgotten(tmp_path: Path) -> None:
+    store = FilesystemStore(tmp_path)
+    sessions, listing = LiveSessions(store, AcpReducer), ListMethod(only_own=False)
+    begin(sessions, "s", {})
+    trashed = deleted(sessions, "s", ["s", "theirs"])
+    assert trashed is not None
+    assert listing._deleted(sessions) == {"s", "theirs"}
+    store.sync.undelete(trashed.token)
+    assert listing._deleted(sessions) == frozenset()
+    assert listing._trashed == {}
+    sessions.close()

@@ -21,7 +21,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 Json = dict[str, Any]
 CHUNK = 7
 """Modules that a streamed chunk runs through, in the proxy and on a local disk."""
-RESTORE = 21
+RESTORE = 18
 """Modules of `acp` and `live` that a native restore runs through; those below them belong to a load."""
 
 

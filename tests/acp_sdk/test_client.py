@@ -27,7 +27,7 @@ from snapshot_plugin.errors import (
     SessionLocked,
     SnapshotNotFound,
 )
-from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.events import SessionRestored
@@ -240,10 +240,10 @@ async def test_session_is_leased_during_resume_and_released_afterwards(
 ) -> None:
     session_id = await a_conversation(manager, cwd=tmp_path)
     async with resume_agent(AGENT, session_id, manager, client=Orchestrator()):
-        owner = owner_of(store.session_dir(session_id))
+        owner = lease_of(store.session_dir(session_id)).owner
         assert owner is not None
         assert owner.pid == os.getpid()
-    assert owner_of(store.session_dir(session_id)) is None
+    assert lease_of(store.session_dir(session_id)).owner is None
 
 
 async def test_unknown_session_is_not_found(manager: SnapshotManager) -> None:
@@ -360,7 +360,7 @@ async def test_abandoning_it_while_the_session_is_read_releases_the_session(tmp_
                 pass
         assert store.scope.cancelled_caught
         assert not manager.live
-        assert owner_of(store.session_dir(session_id)) is None
+        assert lease_of(store.session_dir(session_id)).owner is None
 
 
 async def test_task_cancelled_while_the_session_is_taken_releases_the_session(

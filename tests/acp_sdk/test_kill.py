@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.live.lease import ended_without_stop
+from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing.acp_client import Client
 from tests.acp_sdk.orchestrator import AGENT, ROOT
@@ -68,7 +68,7 @@ def test_kill_at_the_end_of_a_turn_loses_nothing(agent: tuple[str, ...], tmp_pat
     place = str(tmp_path / "store")
     seen = killed_when(lambda fact: fact == {"turn": "over"}, place, "say two\nstream 20", *agent)
     session_id = seen[0]["session"]
-    assert ended_without_stop(FilesystemStore(place).session_dir(session_id)) is not None
+    assert lease_of(FilesystemStore(place).session_dir(session_id)).died is not None
     back = resumed(place, "--resume", session_id, *agent)
     assert back["grade"] == ("context" if "--no-load" in agent else "native-load")
     assert words(back["transcript"]) == words(updates_of(seen))

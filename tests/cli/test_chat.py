@@ -12,7 +12,7 @@ import pytest
 
 from snapshot_plugin.cli.chat.streaming import MarkdownStream
 from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.live.lease import owner_of
+from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT
 from tests.cli.conftest import Asnap, saved
@@ -345,7 +345,8 @@ def test_session_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], pla
         said(terminal, "/fork another way", "restored: ")
         os.kill(terminal._child.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while any(owner_of(each) for each in (place / "sessions").iterdir()):  # the recorder notices, saves and ends
+    # the recorder notices, saves and ends
+    while any(lease_of(each).owner for each in (place / "sessions").iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with Terminal("chat", "--", *agent) as terminal:

@@ -13,7 +13,7 @@ from subprocess import Popen
 import pytest
 
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
-from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from tests.manager.processes import PATIENCE, heard, python, tell
 from tests.unknown_fields import with_unknown
 
@@ -42,15 +42,15 @@ HOLDER = """
 
 
 def test_owner_is_known_only_while_it_holds_the_lease(tmp_path: Path) -> None:
-    assert owner_of(tmp_path) is None
+    assert lease_of(tmp_path).owner is None
     assert list(tmp_path.iterdir()) == []
     lease = Lease.acquire(tmp_path, ME)
-    assert owner_of(tmp_path) == ME == lease.owner
-    assert ended_without_stop(tmp_path) is None
+    assert lease_of(tmp_path).owner == ME == lease.owner
+    assert lease_of(tmp_path).died is None
     lease.release()
     lease.release()
-    assert owner_of(tmp_path) is None
-    assert ended_without_stop(tmp_path) is None
+    assert lease_of(tmp_path).owner is None
+    assert lease_of(tmp_path).died is None
 
 
 @pytest.mark.requirement("MANAGER-LEASE-ONE")
@@ -61,13 +61,13 @@ def test_second_take_raises_an_error_that_names_the_owner_even_in_one_process(tm
     assert all(part in refused.value.message for part in (str(os.getpid()), ME.host, "2026-11-16T01:02:03"))
     assert "fork" in refused.value.hint
     assert refused.value.retryable
-    assert owner_of(tmp_path) == ME
+    assert lease_of(tmp_path).owner == ME
     lease.release()
 
 
 def test_looking_at_the_owner_does_not_free_the_lease(tmp_path: Path) -> None:
     lease = Lease.acquire(tmp_path, ME)
-    owner_of(tmp_path)
+    lease_of(tmp_path)
     with pytest.raises(SessionLocked):
         Lease.acquire(tmp_path, ME)
     lease.release()
@@ -77,7 +77,7 @@ def test_shorter_owner_name_overwrites_a_longer_stale_one_completely(tmp_path: P
     dead = with_unknown(ME, command=("x" * 3000,))
     (tmp_path / ".lease").write_text(dead.model_dump_json() + "\n")
     lease = Lease.acquire(tmp_path, ME)
-    assert (lease.previous, owner_of(tmp_path)) == (dead, ME)
+    assert (lease.previous, lease_of(tmp_path).owner) == (dead, ME)
     assert (tmp_path / ".lease").read_text() == ME.model_dump_json() + "\n"
     lease.release()
 
@@ -97,7 +97,7 @@ def test_exactly_one_of_two_racing_processes_wins(tmp_path: Path) -> None:
         assert heard(one) == heard(two) == "ready"
         for _ in range(50):
             winner, _ = race(one, two)
-            owner = owner_of(tmp_path)
+            owner = lease_of(tmp_path).owner
             assert owner is not None
             assert owner.pid == winner.pid
             tell(winner, "release")
@@ -111,8 +111,8 @@ def test_session_can_be_taken_after_its_owner_was_killed(tmp_path: Path) -> None
         winner, loser = race(one, two)
         winner.send_signal(signal.SIGKILL)
         winner.wait(PATIENCE)
-        assert owner_of(tmp_path) is None
-        dead = ended_without_stop(tmp_path)
+        assert lease_of(tmp_path).owner is None
+        dead = lease_of(tmp_path).died
         assert dead is not None
         assert dead.pid == winner.pid
         tell(loser, "take")
@@ -130,7 +130,7 @@ def test_next_owner_learns_of_a_killed_predecessor_but_not_of_a_stopped_one(tmp_
     assert lease.previous is not None
     assert lease.previous.pid == process.pid
     lease.release()
-    assert ended_without_stop(tmp_path) is None
+    assert lease_of(tmp_path).died is None
 
 
 def test_looking_at_a_lease_never_makes_a_taker_fail(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_looking_at_a_lease_never_makes_a_taker_fail(tmp_path: Path) -> None:
 
     def look() -> None:
         while not done.is_set():
-            owner_of(tmp_path)
+            lease_of(tmp_path)
 
     lookers = [threading.Thread(target=look) for _ in range(2)]
     for looker in lookers:
@@ -167,19 +167,19 @@ def test_forked_child_does_not_hold_its_killed_parents_lease(tmp_path: Path) -> 
     """
     with python(code, tmp_path) as process:
         assert heard(process) == "child"
-        held_by = owner_of(tmp_path)
+        held_by = lease_of(tmp_path).owner
         assert held_by is not None
         assert held_by.pid == process.pid
         process.kill()
         process.wait(PATIENCE)
-        assert owner_of(tmp_path) is None
-        assert ended_without_stop(tmp_path) is not None
+        assert lease_of(tmp_path).owner is None
+        assert lease_of(tmp_path).died is not None
 
 
 def test_a_held_lease_with_unreadable_content_still_counts(tmp_path: Path) -> None:
     lease = Lease.acquire(tmp_path, ME)
     (tmp_path / ".lease").write_bytes(b"\xff not an owner\n")
-    owner = owner_of(tmp_path)
+    owner = lease_of(tmp_path).owner
     assert owner is not None
     assert owner.pid == 0
     with pytest.raises(SessionLocked):
@@ -195,8 +195,8 @@ def test_releasing_the_lease_of_a_moved_session_leaves_the_new_lease_alone(tmp_p
     place.mkdir()
     newer = Lease.acquire(place, ME)
     lease.release()
-    assert owner_of(place) == ME
-    assert ended_without_stop(tmp_path / "trash") is None
+    assert lease_of(place).owner == ME
+    assert lease_of(tmp_path / "trash").died is None
     newer.release()
 
 
@@ -216,14 +216,14 @@ def test_lease_of_an_older_release_is_read_and_its_command_line_not_rewritten(
     """Version 0.1.0 stored the whole command line, in encrypted stores too."""
     line = '{"pid":4000000,"host":"here","since":"2026-11-01T00:00:00Z","command":["python","--key","secret"]}\n'
     (tmp_path / ".lease").write_text(line)
-    died = ended_without_stop(tmp_path)
+    died = lease_of(tmp_path).died
     assert died is not None
     assert died.pid == 4_000_000
     lease = Lease.acquire(tmp_path, Owner.this_process(since=SINCE))
     assert "secret" not in (tmp_path / ".lease").read_text()
     lease.hand_back()
     assert "secret" not in (tmp_path / ".lease").read_text()
-    assert ended_without_stop(tmp_path) is not None
+    assert lease_of(tmp_path).died is not None
 
 
 def test_lease_stores_only_a_short_process_name(tmp_path: Path) -> None:
@@ -255,6 +255,6 @@ def test_lease_with_a_moved_directory_is_not_in_place(tmp_path: Path) -> None:
     other = Lease.acquire(tmp_path / "s", Owner.this_process(since=SINCE))
     assert not lease.is_in_place
     lease.release()
-    assert owner_of(tmp_path / "s") == other.owner
+    assert lease_of(tmp_path / "s").owner == other.owner
     other.release()
     assert not other.is_in_place

@@ -12,9 +12,8 @@ import pytest
 
 from snapshot_plugin.errors import Conflict, SessionLocked
 from snapshot_plugin.live import spool
-from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
 from snapshot_plugin.live.lease import Owner
-from snapshot_plugin.live.place import place_of
+from snapshot_plugin.live.place import held_alone, must_be_recovered, place_of
 from snapshot_plugin.live.ports import LivePlace
 from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
-from snapshot_plugin.live.lease import Lease, Owner, owner_of
+from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.place import FilePlace
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
-from snapshot_plugin.live.steps import run_async
+from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -63,7 +63,8 @@ async def plain(tmp_path: Path) -> AsyncIterator[FilesystemStore]:
 
 def spooled(store: FilesystemStore, session_id: str, *records: dict[str, Any], after: int = 0) -> None:
     keys = store.session_keys(session_id)
-    spool = Spool.open(store.session_dir(session_id), session_id=session_id, keys=keys, after=after)
+    spool = Spool.open(store.session_dir(session_id), session_id=session_id, keys=keys)
+    spool.truncate(after)
     for record in records:
         spool.append(record)
     spool.close()
@@ -262,7 +263,7 @@ async def test_a_session_with_a_live_owner_is_left_alone(store: FilesystemStore)
     spooled(store, "s", said("user", "still at work"))
     assert await recover(store, now=NOW) == []
     assert left_in(store) == [1]
-    assert owner_of(store.session_dir("s")) == lease.owner
+    assert lease_of(store.session_dir("s")).owner == lease.owner
     lease.release()
 
 
@@ -447,7 +448,7 @@ async def test_cancelled_recovery_releases_the_session(plain: FilesystemStore) -
         async with Stuck(plain.path, background=False) as stuck:
             with anyio.CancelScope() as scope:
                 await recover(stuck, now=NOW)
-    assert owner_of(plain.session_dir("s")) is None
+    assert lease_of(plain.session_dir("s")).owner is None
     (found,) = await recover(plain, now=NOW)
     assert found.records == 1
 

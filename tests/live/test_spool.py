@@ -88,15 +88,18 @@ def test_numbers_continue_after_reopening_and_after_a_full_truncate(
 
 @pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
 def test_number_claimed_by_the_head_is_not_reused_when_the_file_is_gone(tmp_path: Path) -> None:
-    spool = Spool.open(tmp_path, session_id=SID, after=57)
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.truncate(57)
     assert (spool.last, spool.append({})) == (57, 58)
     spool.close()
     assert numbers(tmp_path) == [58]
 
 
-def test_records_contained_in_the_head_are_dropped_on_opening(tmp_path: Path) -> None:
+def test_records_contained_in_the_head_are_dropped_after_opening(tmp_path: Path) -> None:
     filled(tmp_path, 5)
-    Spool.open(tmp_path, session_id=SID, after=3).close()
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.truncate(3)
+    spool.close()
     assert numbers(tmp_path) == [4, 5]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
-from snapshot_plugin.live.lease import ended_without_stop, owner_of
+from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.live.place import FileHold
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
@@ -132,7 +132,7 @@ async def test_kill_9_loses_nothing_recorded(store: FilesystemStore, first_step:
     key = _KEY if store.session_keys("chat") else ""
     await _live_and_be_killed(store, key)
     assert (b"three" in (store.session_dir("chat") / "live").read_bytes()) == (not key)
-    assert ended_without_stop(store.session_dir("chat")) is not None
+    assert lease_of(store.session_dir("chat")).died is not None
     async with managing(store, **_SLOW) as (manager, diary):
         if first_step == "recover":
             assert [(found.session_id, found.records) for found in await manager.recover()] == [("chat", 2)]
@@ -420,11 +420,11 @@ async def test_clean_stop_releases_the_session_and_leaves_nothing_to_recover(sto
     chat = Chat("chat")
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
-        owner = owner_of(store.session_dir("chat"))
+        owner = lease_of(store.session_dir("chat")).owner
         assert owner is not None
         assert owner.control is not None
         assert manager.record("chat", said("a"))
         chat.say("a")
-    assert owner_of(store.session_dir("chat")) is None
+    assert lease_of(store.session_dir("chat")).owner is None
     async with managing(store) as (manager, _):
         assert await manager.recover() == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
-from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop
+from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.labels import checked_label, label
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -241,7 +241,7 @@ async def test_spool_of_a_dead_process_is_recoverable_after_a_label(tmp_path: Pa
 
         await label(store, "session", lambda _: {"title": "named"}, clock=clock)
 
-        assert ended_without_stop(directory) == dead
+        assert lease_of(directory).died == dead
         async with managing(store) as (manager, _):
             [recovered] = await manager.recover()
         assert recovered.records == 1

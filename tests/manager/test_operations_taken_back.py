@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
-from snapshot_plugin.live.lease import Lease, Owner, ended_without_stop
+from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.manager.forgetting import (
     companions,
     drop_snapshots,
@@ -110,7 +110,7 @@ async def test_crashed_session_is_still_marked_as_crashed_after_undo(tmp_path: P
         [back] = await take_back(store, done({"do": "undelete", "token": trashed.token}))
 
         assert back.is_done
-        assert ended_without_stop(store.session_dir("session")) == dead
+        assert lease_of(store.session_dir("session")).died == dead
 
 
 async def test_live_session_is_neither_forgotten_nor_thinned(tmp_path: Path) -> None:

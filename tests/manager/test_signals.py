@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.live.lease import ended_without_stop
+from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.signals import SaveOnSignal
 from snapshot_plugin.store.filesystem import FilesystemStore
@@ -103,7 +103,7 @@ async def _said(tmp_path: Path, session_id: str = "a") -> list[str]:
 def test_sigterm_saves_everything_and_then_ends_the_process(tmp_path: Path, anyio_backend: str) -> None:
     assert _end(tmp_path, anyio_backend, "plain", signal.SIGTERM) == -signal.SIGTERM
     assert anyio.run(_said, tmp_path) == ["one", "two"]
-    assert ended_without_stop(FilesystemStore(tmp_path).session_dir("a")) is None
+    assert lease_of(FilesystemStore(tmp_path).session_dir("a")).died is None
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SIGNAL-SAVE")

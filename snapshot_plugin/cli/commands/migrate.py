@@ -147,7 +147,7 @@ async def _sessions(call: Call, store: SnapshotStore, *, dry_run: bool) -> tuple
 
 async def _saved_anew(store: SnapshotStore, session_id: str) -> str:
     """Save the session in the current version. `SessionLocked` if it is live: its owner saves it so itself."""
-    from snapshot_plugin.live.exclusive import held_alone, must_be_recovered
+    from snapshot_plugin.live.place import held_alone, must_be_recovered
     from snapshot_plugin.manager.ports import utc_now
 
     async with held_alone(store, session_id, utc_now, to="migrate"):
