@@ -29,7 +29,7 @@ from snapshot_plugin.acp.actions import (
     refusal,
 )
 from snapshot_plugin.acp.compare import is_late_replay, is_withheld
-from snapshot_plugin.acp.events import answered_by_agent, answered_by_client, asked_by_agent, prompted
+from snapshot_plugin.acp.events import DURABLE, answered_by_agent, answered_by_client, asked_by_agent, prompted
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -44,7 +44,7 @@ from snapshot_plugin.acp.messages import (
     success,
     with_whole_error,
 )
-from snapshot_plugin.acp.notes import NOTE_LIMIT, with_note
+from snapshot_plugin.acp.notes import with_note
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339, utc_now
@@ -54,7 +54,7 @@ __all__ = ["Core"]
 _PROTOCOL = 1
 
 Method = Callable[["Core", Pending], Steps[Message]]
-GivesBack = Callable[["Core", SessionSnapshot, Any], Steps[Any]]
+GivesBack = Callable[[SessionSnapshot, Any], Steps[Any]]
 
 
 class Core:
@@ -66,10 +66,9 @@ class Core:
         command: how the agent was started; kept with the sessions.
         patience: timeout for our requests to the agent, in seconds.
         require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
-        note_limit: limit of the note to the model after a restore, in characters.
-        gives_back: restores a session, in place of the ladder in `restore`.
-        only_known: ask the agent only about sessions that are open here, and never to load one itself.
-        remembers: with *only_known*: whether the agent can take its history of a session back.
+        gives_back: restores a session, in place of the ladder in `restore`. The agent is then asked only about
+            sessions that are open here, and never to load one itself.
+        remembers: with *gives_back*: whether the agent can take its history of a session back.
         name: the name for an agent that does not report one.
         now: a monotonic clock.
         clock: the time of day, stamped on events.
@@ -83,17 +82,15 @@ class Core:
         command: Sequence[str] = (),
         patience: float = 60.0,
         require: str = "context",
-        note_limit: int = NOTE_LIMIT,
         gives_back: GivesBack | None = None,
-        only_known: bool = False,
         remembers: bool = False,
         name: str | None = None,
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
-        self.patience, self.require, self.note_limit = patience, require, note_limit
-        self.only_known, self._remembers = only_known, remembers
+        self.patience, self.require = patience, require
+        self.only_known, self._remembers = gives_back is not None, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
@@ -173,8 +170,8 @@ class Core:
         self._repeating.pop(session_id, None)
         note = self.notes.pop(session_id, None)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
-        entry = prompted(pending.params, self.stamp())
-        return [RecordEvent(session_id, *entry), *_passed(message, self.ids.for_agent(passed))]
+        event = prompted(pending.params, self.stamp())
+        return [*self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
@@ -287,9 +284,11 @@ class Core:
             return []
         return self.recorded(pending.session_id, answered_by_agent(pending, answer, self.stamp()))
 
-    def recorded(self, session_id: str | None, entry: Any) -> Actions:
-        """Record *entry*, unless it is None or the session is not open here."""
-        return [RecordEvent(session_id, *entry)] if entry and session_id and session_id in self.open else []
+    def recorded(self, session_id: str | None, event: Message | None) -> Actions:
+        """Record *event*, unless it is None or the session is not open here."""
+        if event is None or session_id is None or session_id not in self.open:
+            return []
+        return [RecordEvent(session_id, event, not DURABLE.isdisjoint(event))]
 
     def introduced(self, result: Message) -> bool:
         """Handle the agent's answer to ``initialize``; False for another version of the protocol."""

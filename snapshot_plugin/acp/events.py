@@ -22,69 +22,57 @@ An event is one JSON object in the spool, with one or more of the keys below, an
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from snapshot_plugin.acp.messages import Pending
 
-__all__ = [
-    "RecordedEvent",
-    "answered_by_agent",
-    "answered_by_client",
-    "asked_by_agent",
-    "never_sent",
-    "prompted",
-]
+__all__ = ["DURABLE", "answered_by_agent", "answered_by_client", "asked_by_agent", "never_sent", "prompted"]
 
 Raw = dict[str, Any]
+DURABLE = frozenset({"prompt", "unsent", "permission", "outcome", "stop"})
+"""An event with one of these must be on disk before its message is passed on."""
 
 
-class RecordedEvent(NamedTuple):
-    """An event for the record. A durable event must be on disk before its message is passed on."""
-
-    event: dict[str, Any]
-    durable: bool = False
-
-
-def prompted(params: Raw, t: str) -> RecordedEvent:
+def prompted(params: Raw, t: str) -> Raw:
     """Build the event for a prompt, before the agent gets it."""
-    return RecordedEvent({"prompt": params.get("prompt") or [], "t": t}, durable=True)
+    return {"prompt": params.get("prompt") or [], "t": t}
 
 
-def never_sent(why: str, t: str) -> RecordedEvent:
+def never_sent(why: str, t: str) -> Raw:
     """Build the event that the last recorded prompt did not reach the agent."""
-    return RecordedEvent({"unsent": why, "t": t}, durable=True)
+    return {"unsent": why, "t": t}
 
 
-def asked_by_agent(asked: Pending) -> RecordedEvent | None:
+def asked_by_agent(asked: Pending) -> Raw | None:
     """Build the event for a request of the agent, before the client gets it; only permission requests are kept."""
     if asked.method != "session/request_permission":
         return None
-    return RecordedEvent({"permission": asked.params, "n": str(asked.id)}, durable=True)
+    return {"permission": asked.params, "n": str(asked.id)}
 
 
-def answered_by_client(asked: Pending, answer: Raw) -> RecordedEvent | None:
+def answered_by_client(asked: Pending, answer: Raw) -> Raw | None:
     """Build the event for the client's answer to the agent: a permission outcome or a terminal's output."""
     result = answer.get("result")
     if not isinstance(result, dict):
         return None
     if asked.method == "session/request_permission":
-        return RecordedEvent({"outcome": result.get("outcome"), "n": str(asked.id)}, durable=True)
+        return {"outcome": result.get("outcome"), "n": str(asked.id)}
     if asked.method.startswith("terminal/"):
         shown = {**{key: asked.params[key] for key in ("command", "args") if key in asked.params}, **result}
-        return RecordedEvent({"terminal": {"terminalId": asked.params.get("terminalId"), **shown}})
+        return {"terminal": {"terminalId": asked.params.get("terminalId"), **shown}}
     return None
 
 
-def answered_by_agent(asked: Pending, answer: Raw, t: str) -> RecordedEvent | None:
+def answered_by_agent(asked: Pending, answer: Raw, t: str) -> Raw | None:
     """Build the event for the agent's answer about a recorded session: the end of a turn or a changed setting."""
     result = answer.get("result")
     if asked.method == "session/prompt":
         stop = result if isinstance(result, dict) else {"error": answer.get("error")}
-        return RecordedEvent({"stop": stop, "t": t}, durable=True)
+        return {"stop": stop, "t": t}
     if not isinstance(result, dict):
         return None
     if asked.method == "session/set_mode":
-        return RecordedEvent({"config": {"modes": {"currentModeId": asked.params.get("modeId")}}})
+        return {"config": {"modes": {"currentModeId": asked.params.get("modeId")}}}
     if asked.method == "session/set_model":
-        return RecordedEvent({"config": {"models": {"currentModelId": asked.params.get("modelId")}}})
-    return RecordedEvent({"config": result}) if result.keys() & {"configOptions", "modes", "models"} else None
+        return {"config": {"models": {"currentModelId": asked.params.get("modelId")}}}
+    return {"config": result} if result.keys() & {"configOptions", "modes", "models"} else None

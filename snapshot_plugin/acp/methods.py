@@ -25,7 +25,7 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
-from snapshot_plugin.acp.replay import TOOL_BYTES, replay
+from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.acp.restore import Restored, Wish, restore, show
 from snapshot_plugin.acp.state import PROVIDER, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
@@ -80,7 +80,7 @@ class SessionMethods:
             "session/new": self.new, "session/list": self._listing.list, "session/fork": self.fork,
             "session/close": self.close, "session/delete": self.delete,
         }  # fmt: skip
-        return own | ({"session/load": self.load, "session/resume": self.resume} if self._restores else {})
+        return own | (dict.fromkeys(("session/load", "session/resume"), self.load) if self._restores else {})
 
     # Beginning --------------------------------------------------------------------------------------------
 
@@ -123,30 +123,21 @@ class SessionMethods:
     # Restoring ------------------------------------------------------------------------------------------
 
     def load(self, core: Core, pending: Pending) -> Steps[Message]:
-        """Restore a session and replay it. An open session is only replayed; its turn continues."""
-        session_id = _named(pending)
+        """Restore a session; ``session/load`` also replays it. The turn of an open session continues."""
+        session_id, replays = _named(pending), pending.method == "session/load"
         if session_id in core.open:
             snapshot = core.view(session_id)
-            yield from _replay(core, snapshot)
+            if replays:
+                yield from _replay(core, snapshot)
             return self._as_it_is(session_id, snapshot)
         try:
             restored = yield from _opened(core, session_id, setup_in(pending.params))
         except SnapshotNotFound:
             return (yield from _from_the_agent(core, pending, session_id))
-        yield from _replayed(core, session_id)
-        return self._name(session_id) | restored.answer()
-
-    def resume(self, core: Core, pending: Pending) -> Steps[Message]:
-        """Restore a session without replaying it."""
-        session_id = _named(pending)
-        if session_id in core.open:
-            return self._as_it_is(session_id, core.view(session_id))
-        try:
-            restored = yield from _opened(core, session_id, setup_in(pending.params))
-        except SnapshotNotFound:
-            return (yield from _from_the_agent(core, pending, session_id))
+        if replays:
+            yield from _replayed(core, session_id)
         yield EarlyAnswer(self._name(session_id) | restored.answer())
-        if restored.news:
+        if restored.news and not replays:
             yield shown(session_id, chunk(restored.news))
         return {}
 
@@ -270,7 +261,7 @@ def _replayed(core: Core, session_id: str) -> Steps[None]:
 
 def _replay(core: Core, snapshot: SessionSnapshot) -> Steps[None]:
     is_running = bool(core.prompts(snapshot.session_id))
-    for update in replay(snapshot, core.client_capabilities, tool_bytes=TOOL_BYTES, is_running=is_running):
+    for update in replay(snapshot, core.client_capabilities, is_running=is_running):
         yield shown(snapshot.session_id, update)
 
 

@@ -134,7 +134,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
 def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     tried: list[str] = []
     if core.gives_back is not None:
-        given: Restored = yield from core.gives_back(core, record, wish)
+        given: Restored = yield from core.gives_back(record, wish)
         return given
     for rung in _rungs(core, record, wish):
         restored = yield from rung(core, record, wish, tried)
@@ -146,7 +146,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
             f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
         )
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
-    note = note_about(record, limit=core.note_limit)
+    note = note_about(record)
     return Restored(
         record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
     )
@@ -194,16 +194,16 @@ def _verified(
         yield _until_quiet(core, record, held)
         verdict = compare(record, held)
     yield from show_state(record.session_id, held)
-    if not _is_kept(verdict, core.note_limit, tried):
+    if not _is_kept(verdict, tried):
         return None
-    note = lost_note(verdict.missing, limit=core.note_limit) if verdict.missing else None
+    note = lost_note(verdict.missing) if verdict.missing else None
     steps = tuple(tried)
     return Restored(record.session_id, "native-load", agent_id, result, note, steps, record, news=verdict.news)
 
 
-def _is_kept(verdict: Verdict, note_limit: int, tried: list[str]) -> bool:
+def _is_kept(verdict: Verdict, tried: list[str]) -> bool:
     """Whether the agent's memory is kept."""
-    if not verdict.is_native or (verdict.end and not fits(verdict.end, limit=note_limit)):
+    if not verdict.is_native or (verdict.end and not fits(verdict.end)):
         tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
         return False
     lacks = f", {len(verdict.missing)} message(s) are told" if verdict.missing else ""
@@ -292,7 +292,7 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
     yield from show_state(record.session_id, held)
     tried.append("resume: accepted")
     cut_off = _cut_off(record)
-    note = lost_note(cut_off, limit=core.note_limit) if cut_off else None
+    note = lost_note(cut_off) if cut_off else None
     return Restored(record.session_id, "native-resume", agent_id, result, note, tuple(tried), record)
 
 

@@ -75,11 +75,11 @@ class Supervision:
         if pending is None:
             return []
         is_prompt = pending.method == "session/prompt"
-        entry = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
+        event = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
         text = f"the agent had ended. {_request_name(pending)} did not reach it: send it again"
         data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
         answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
-        return [*self._core.recorded(pending.session_id, entry), answer]
+        return [*self._core.recorded(pending.session_id, event), answer]
 
     def agent_started(self) -> Actions:
         """Initialize the restarted agent, log in, and restore its sessions."""

@@ -60,10 +60,10 @@ class Owner(Value):
     control: str | None = None
 
     @classmethod
-    def this_process(cls, *, since: datetime, control: str | None = None, program: str | None = None) -> Self:
-        """This process; *program* is the name shown to people (default: the name of the running script)."""
-        name = _program() if program is None else program
-        return cls(pid=os.getpid(), host=socket.gethostname(), since=since, program=name, control=control)
+    def this_process(cls, *, since: datetime, control: str | None = None) -> Self:
+        """This process, under the name of the running script."""
+        host = socket.gethostname()
+        return cls(pid=os.getpid(), host=host, since=since, program=_program(), control=control)
 
     @classmethod
     def read(cls, fd: int) -> Self | None:

@@ -71,8 +71,9 @@ class LiveSession:
         self._lock = self._spool.lock
         """Also keeps spool and reducer in the same order."""
         self._saving = threading.Lock()
-        self._requested = self._covered = 0
-        self._is_dirty = self._is_scheduled = self._is_closed = False
+        self._changes = self._saved_changes = 0
+        """How often the session has changed, and how many of these changes a snapshot holds."""
+        self._is_scheduled = self._is_closed = False
 
     def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
         """Continue from *stored*: the next save builds on it, and *reducer* starts from it."""
@@ -182,7 +183,7 @@ class LiveSession:
         batch = tuple(events)
         with self._lock:
             is_spooled = self._spooled(batch)
-            self._is_dirty = True
+            self._changes += 1
             if self._reducer is not None:
                 for event in batch:
                     self._reducer.apply(event)
@@ -253,7 +254,7 @@ class LiveSession:
         """Note a change that is not in the spool: nothing more is spooled until a snapshot holds it."""
         with self._lock:
             self._spool.refuse((None,))
-            self._is_dirty = True
+            self._changes += 1
 
     def interrupt(self, why: str) -> None:
         """End the running turn without an answer. Does nothing if no turn is running."""
@@ -296,7 +297,7 @@ class LiveSession:
 
     def checkpoint(self) -> None:
         """Schedule a save soon, in the background. The spool holds everything until then."""
-        if self._is_dirty and not self._is_scheduled:
+        if self._changes > self._saved_changes and not self._is_scheduled:
             self._is_scheduled = True
             self._context.touch(self)
 
@@ -316,31 +317,21 @@ class LiveSession:
         Raises:
             SnapshotError: it was not saved. The spool keeps everything for the next save.
         """
-        with self._lock:
-            self._requested += 1
-            ticket = self._requested
+        wanted = self._changes
         with self._saving:
             if self._is_closed:
                 raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
-            is_current = self._covered >= ticket or not self._is_dirty
-            if is_current and not tags and self.ref is not None:
+            if self._saved_changes >= wanted and not tags and self.ref is not None:
                 return self.ref
-            covers = self._requested
-            try:
-                ref = self._save_reduced(trigger, tuple(tags))
-            except BaseException:
-                self._is_dirty = True
-                raise
-            self._covered = covers
-            return ref
+            return self._save_reduced(trigger, tuple(tags))
 
     def _save_reduced(self, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
         started = monotonic()
         run(self.taking(), self._context.store)
         with self._lock:
-            snapshot, mark = self._reduced(), self.mark
-            self._is_dirty = False
+            snapshot, mark, changes = self._reduced(), self.mark, self._changes
         ref = run(self.saving(snapshot, mark, trigger, tags), self._context.store)
+        self._saved_changes = changes
         if ref.written:
             self._context.reports.created(ref, trigger=trigger, tags=tags, duration=monotonic() - started)
         else:

@@ -49,7 +49,6 @@ class LiveSessions:
         reducer: makes the reducer of a session, given the snapshot it continues from.
         reports: receives saves, failures and recoveries; default: a log.
         clock: returns the time of day for timestamps.
-        program: the name other processes see for this one.
         reducers: more reducers for recovery, by provider type.
         flush_interval: seconds between flushes: the most that a power cut can lose of an unfinished turn.
     """
@@ -61,7 +60,6 @@ class LiveSessions:
         *,
         reports: Reports | None = None,
         clock: Callable[[], datetime] = utc_now,
-        program: str | None = None,
         reducers: Mapping[str, Reduce] | None = None,
         flush_interval: float = FLUSH_INTERVAL,
     ) -> None:
@@ -73,7 +71,6 @@ class LiveSessions:
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self.is_stopped = False
         self._reducer = reducer
-        self._program = program
         self.clock = clock
         self._free = threading.Condition()
         self._busy: set[str] = set()
@@ -103,7 +100,7 @@ class LiveSessions:
         self.overtaken(live)
 
     def _owner(self) -> Owner:
-        return Owner.this_process(since=self.clock(), control=self.control, program=self._program)
+        return Owner.this_process(since=self.clock(), control=self.control)
 
     # Beginning and ending --------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from zlib import crc32
 
 from snapshot_plugin.codec.frame import MAX_FRAME
-from snapshot_plugin.codec.keys import Random
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.live.spool_format import (
     HEAD,
@@ -69,7 +68,7 @@ def framed(n: int, body: bytes, seed: int) -> bytes:
 class Spool:
     """The owner's end of the spool, usable from several threads. `append` never waits for a sync."""
 
-    def __init__(self, directory: Path, *, session_id: str, keys: SessionKeys | None, random: Random) -> None:
+    def __init__(self, directory: Path, *, session_id: str, keys: SessionKeys | None) -> None:
         self.set_aside: Path | None = None
         """Where the damaged file is kept, if the spool was damaged when it was opened."""
         self.found: tuple[Record, ...] = ()
@@ -80,7 +79,7 @@ class Spool:
         self._session_id = session_id
         self._seed = seed_of(session_id)
         self._is_sealed = keys is not None
-        self._sealing = Sealing(session_id, keys, random)
+        self._sealing = Sealing(session_id, keys)
         self._lock = threading.Lock()
         """Guards the fields below. Held briefly, never during a sync."""
         self._syncing = threading.Lock()
@@ -96,9 +95,7 @@ class Spool:
         self._promised = 0
 
     @classmethod
-    def open(
-        cls, directory: Path, *, session_id: str, keys: SessionKeys | None = None, random: Random = os.urandom
-    ) -> Self:
+    def open(cls, directory: Path, *, session_id: str, keys: SessionKeys | None = None) -> Self:
         """Open the session's spool, or create one. Existing records stay (`found`), and numbers continue.
 
         A damaged file is set aside (`set_aside`); the records before the damage stay.
@@ -106,7 +103,7 @@ class Spool:
         Raises:
             KeyMissing, InvalidSnapshotVersion, StoreUnavailable: as `read_spool`; the file is unchanged.
         """
-        spool = cls(directory, session_id=session_id, keys=keys, random=random)
+        spool = cls(directory, session_id=session_id, keys=keys)
         data = file_bytes(directory, session_id) or b""
         found, records = opened(data, session_id, keys)
         with disk_errors("opening the spool", session_id=session_id):

@@ -87,7 +87,7 @@ async def plan_single(
     return SnapshotPlan(session_id=session_id, decisions=tuple(zip(history, decisions, strict=True)))
 
 
-async def drop_snapshots(store: SnapshotStore, plan: SnapshotPlan, *, clock: Clock = utc_now) -> dict[str, Any]:
+async def drop_snapshots(store: SnapshotStore, plan: SnapshotPlan) -> dict[str, Any]:
     """Carry out a plan; returns the step that undoes it.
 
     Raises:
@@ -96,7 +96,7 @@ async def drop_snapshots(store: SnapshotStore, plan: SnapshotPlan, *, clock: Clo
     """
     if not isinstance(store, LogStore):
         raise InvalidInput("this store keeps no copies, so what it drops could not come back")
-    async with held_alone(store, plan.session_id, clock, to="forget again"):
+    async with held_alone(store, plan.session_id, utc_now, to="forget again"):
         trashed = await store.drop(plan.session_id, plan.dropped)
     return {"do": "restore", "session_id": plan.session_id, "token": trashed.token}
 

@@ -32,7 +32,7 @@ class HostedSessions:
     def __iter__(self) -> Iterator[LiveSession]:
         return iter([live for sessions in self._all for live in tuple(sessions.open.values())])
 
-    def record(self, reducer: MakeReducer, *, control: str | None, program: str | None) -> LiveSessions:
+    def record(self, reducer: MakeReducer, *, control: str | None) -> LiveSessions:
         """The sessions of a host, which reports to the event loop of this call."""
         context = self._context
         sessions = LiveSessions(
@@ -40,7 +40,6 @@ class HostedSessions:
             reducer,
             reports=ReportsInLoop(context.report),
             clock=context.live.clock,
-            program=program,
             reducers=context.live.reducers,
             flush_interval=context.config.spool_flush_interval,
         )

@@ -246,7 +246,7 @@ class SnapshotManager:
         live.set_current_task(task)
         self.touch(session_id)
 
-    def recording(self, reducer: MakeReducer, *, program: str | None = None) -> LiveSessions:
+    def recording(self, reducer: MakeReducer) -> LiveSessions:
         """Sessions that a host records from events, as sessions of this manager; see `LiveSessions`.
 
         They are listed in `live`, saved by `snapshot_all` and finished by `close`; what happens to them becomes
@@ -254,7 +254,7 @@ class SnapshotManager:
         """
         if not self.is_open:
             raise InvalidInput("the manager is not open", hint=_OPEN)
-        return self._hosted.record(reducer, control=self._control, program=program)
+        return self._hosted.record(reducer, control=self._control)
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
         """Spool a record before you pass its content on. One small write; a refusing disk does not raise.

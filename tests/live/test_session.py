@@ -227,12 +227,28 @@ def test_an_event_that_is_not_json_is_refused_and_changes_nothing(sessions: Live
 
 def test_concurrent_saves_are_coalesced(store: FilesystemStore, sessions: LiveSessions) -> None:
     live = sessions.begin(blank(), {"say": "one"})
+    asked = threading.Semaphore(0)
+
+    class Lock:
+        """Tells who waits for it."""
+
+        def __init__(self) -> None:
+            self.inner = threading.Lock()
+
+        def __enter__(self) -> None:
+            asked.release()
+            self.inner.acquire()
+
+        def __exit__(self, *_error: object) -> None:
+            self.inner.release()
+
+    live._saving = Lock()  # type: ignore[assignment]
     with live._saving:
         waiting = [threading.Thread(target=live.save) for _ in range(8)]
         for thread in waiting:
             thread.start()
-        while live._requested < 8:
-            pass
+        for _ in range(9):
+            assert asked.acquire(timeout=PATIENCE)
         live.record({"say": "two"})
     for thread in waiting:
         thread.join(PATIENCE)

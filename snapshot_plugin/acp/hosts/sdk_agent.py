@@ -145,7 +145,6 @@ class AgentHost(HostTransport):
             view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
             gives_back=_given_back,
-            only_known=True,
             remembers=author.keeps_history or author.takes_back,
             name=type(author).__name__,
         )
@@ -254,14 +253,14 @@ class AgentHost(HostTransport):
             return self.host.sessions
 
 
-def _given_back(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
+def _given_back(record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     """Restore a session: create a new one in the author's code, and have it take its history back."""
     result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
     agent_id = str(result.get("sessionId", ""))
     taken = yield Ask(_TAKE_BACK, {"sessionId": agent_id, "record": record})
     remembered = taken.get("remembered", 0)
     tried = taken.get("tried") or f"the agent did not take its history back: {taken.get('failed')}"
-    note = note_about(record, remembered=remembered, limit=core.note_limit)
+    note = note_about(record, remembered=remembered)
     grade: Grade = "native-load" if remembered else "context"
     return Restored(record.session_id, grade, agent_id, result, note, (str(tried),), record)
 

@@ -98,8 +98,8 @@ class Restoration:
         return f"{self.session_id}: restored with {self.messages} messages ({self.grade}){told_later}; {tried}"
 
     @classmethod
-    def of(cls, restored: Restored, record: SessionSnapshot, capabilities: Any) -> Restoration:
-        """Build the report on *restored*; *record* is its current record."""
+    def of(cls, restored: Restored, record: SessionSnapshot, capabilities: Message) -> Restoration:
+        """Build the report on *restored*; *record* is its current record, *capabilities* the client's."""
         report = restored.report()
         return cls(
             session_id=restored.session_id,
@@ -110,7 +110,7 @@ class Restoration:
             differences=restored.differences,
             note=restored.note,
             result={key: value for key, value in restored.result.items() if key != "sessionId"},
-            transcript=tuple(replay(record, as_json(capabilities))),
+            transcript=tuple(replay(record, capabilities)),
             record=record,
         )
 
@@ -137,7 +137,6 @@ class ClientHost(HostTransport):
         self.host = TaskHost(self.core, sessions, to_client=self._to_client, to_agent=self._to_agent)
         self.host.on_restart = self._restarted
         self.supervision = Supervision(self.core, restarts=restart is not None)
-        self.is_gone = False
         self._restart = restart
 
     # The transport, as the SDK sees it --------------------------------------------------------------------
@@ -187,7 +186,6 @@ class ClientHost(HostTransport):
 
     async def _ended(self) -> bool:
         """Handle the end of the agent. Returns whether it is restarted."""
-        self.is_gone = True
         for message in self.host.to_agent.reclaim():
             self._never_sent(message)
         self.host.take(self.supervision.agent_ended())
@@ -205,7 +203,6 @@ class ClientHost(HostTransport):
             if not await self._ended():
                 self._inbox.put_nowait(None)
             return
-        self.is_gone = False
         self._pump = None
         self._start()
         self.host.take(self.supervision.agent_started())

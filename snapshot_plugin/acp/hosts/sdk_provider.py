@@ -93,7 +93,7 @@ async def resume_agent(
             connection, host = await _connected(
                 stack, await start(), client, make, hands, unstable=use_unstable_protocol
             )
-            report = await taken.brought_back(host, _params(workplace, mcp_servers), require, hands)
+            report = await taken.brought_back(host, _params(workplace, mcp_servers), require)
         except AgentUnavailable as error:
             if agents and (tail := await agents[-1].stderr_tail()):
                 error.add_note(f"the agent's last words:\n{tail}")
@@ -125,7 +125,7 @@ async def resume_over(
         hands = handshake or Handshake()
         make = partial(ClientHost, sessions=taken.sessions)
         connection, host = await _connected(stack, transport, client, make, hands, unstable=use_unstable_protocol)
-        yield connection, await taken.brought_back(host, _params(cwd, mcp_servers), require, hands)
+        yield connection, await taken.brought_back(host, _params(cwd, mcp_servers), require)
 
 
 async def _connected(
@@ -163,13 +163,13 @@ class _Resumed(NamedTuple):
         await live.save_as("event")
         return cls(manager, sessions, live, await manager.store.read(session_id))
 
-    async def brought_back(self, host: ClientHost, params: Message, require: str, hands: Handshake) -> Restoration:
+    async def brought_back(self, host: ClientHost, params: Message, require: str) -> Restoration:
         """Restore the session in the agent. Report, event, metric and log have the same grade."""
         started = anyio.current_time()
         restored = await host.bring_back(self.live.session_id, params, require=require)
         took = anyio.current_time() - started
         self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=restored.fell_back)
-        return Restoration.of(restored, self.live.snapshot(), hands.capabilities)
+        return Restoration.of(restored, self.live.snapshot(), host.core.client_capabilities)
 
 
 async def _let_go(sessions: LiveSessions) -> None:
@@ -279,7 +279,7 @@ class AcpProvider:
             restored = await host.bring_back(session_id, params, require="context")
             if require_load and restored.grade != "native-load":
                 raise AgentNoLoadSupport("; ".join(restored.tried), session_id=session_id)
-            report = Restoration.of(restored, live.snapshot(), self._handshake.capabilities)
+            report = Restoration.of(restored, live.snapshot(), host.core.client_capabilities)
             session = AcpSession(live, connection, report, stack.pop_all())
             return RestoredAs(session, restored.grade, restored.fell_back)
 
