@@ -126,7 +126,8 @@ def _with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
     if isinstance(modes := value.get("modes"), dict):
         snapshot = _with_mode(snapshot, modes)
     if isinstance(models := value.get("models"), dict):
-        snapshot = _with_model(snapshot, models)
+        # unstable, but many agents still use it
+        snapshot = _with_choice(snapshot, "model", models, "currentModelId", "availableModels")
     return _with_options(snapshot, value)
 
 
@@ -174,24 +175,16 @@ def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 
 
 def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
-    snapshot, mode = _chosen(snapshot, "modes", modes, "currentModeId", "availableModes")
-    return snapshot if mode is None else snapshot.evolve(config=snapshot.config.evolve(mode=mode))
+    return _with_choice(snapshot, "mode", modes, "currentModeId", "availableModes")
 
 
-def _with_model(snapshot: SessionSnapshot, models: Raw) -> SessionSnapshot:
-    """Apply the model from the unstable ``models`` field that many agents still use."""
-    snapshot, model = _chosen(snapshot, "models", models, "currentModelId", "availableModels")
-    return snapshot if model is None else snapshot.evolve(config=snapshot.config.evolve(model=model))
-
-
-def _chosen(
-    snapshot: SessionSnapshot, name: str, given: Raw, current: str, available: str
-) -> tuple[SessionSnapshot, str | None]:
-    """Store the available and the current choice. Also returns the current one; None if *given* has none."""
+def _with_choice(snapshot: SessionSnapshot, name: str, given: Raw, current: str, available: str) -> SessionSnapshot:
+    """Store the available choices of a mode or a model, and the current one."""
     known = {key: given[key] for key in (current, available) if given.get(key) is not None}
-    before = as_object(noted_in(snapshot).get(name))
+    before = as_object(noted_in(snapshot).get(f"{name}s"))
+    snapshot = noted(snapshot, f"{name}s", {**before, **known})
     choice = given.get(current)
-    return noted(snapshot, name, {**before, **known}), choice if isinstance(choice, str) else None
+    return snapshot.evolve(config=snapshot.config.evolve(**{name: choice})) if isinstance(choice, str) else snapshot
 
 
 def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:

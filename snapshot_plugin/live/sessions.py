@@ -66,7 +66,7 @@ class LiveSessions:
         self.open: dict[str, LiveSession] = {}
         """The sessions that are live here, by id."""
         self.control: str | None = None
-        """The path of the socket where other processes can ask about these sessions; see `asked`."""
+        """The path of the socket where other processes can ask about these sessions."""
         self.overtaken: Callable[[LiveSession], object] = lambda _session: None
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self.is_stopped = False
@@ -181,13 +181,9 @@ class LiveSessions:
                 self._busy.discard(session_id)
                 self._free.notify_all()
 
-    def finish_all(self) -> Sequence[Outcome]:
-        """Finish every session; see `finish`."""
-        return [self.finish(session_id) for session_id in tuple(self.open)]
-
     def close(self) -> Sequence[Outcome]:
         """Finish every session and end the background threads."""
-        outcomes = self.finish_all()
+        outcomes = [self.finish(session_id) for session_id in tuple(self.open)]
         self.stop()
         return outcomes
 
@@ -203,10 +199,6 @@ class LiveSessions:
             live.flush()
 
     # Reading and deleting --------------------------------------------------------------------------------
-
-    def asked(self, session_id: str) -> LiveSession | None:
-        """The session that another process asks to save or label; None if not live. See `manager.predeploy`."""
-        return self.open.get(session_id)
 
     def newest(self, session_id: str) -> Spooled:
         """A session as it is now, live here or elsewhere, or stored. See `with_spool` for what it raises."""

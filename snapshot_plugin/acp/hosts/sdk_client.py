@@ -341,7 +341,7 @@ def tap_connection(connection: Any, make: Callable[[Transport], ClientHost]) -> 
 def _read_through(inside: Any) -> None:
     """Restart the receive loop of a connection that already waits on the old transport, so that it reads ours."""
     waiting: asyncio.Task[None] | None = inside._recv_task  # noqa: SLF001 — as above
-    if waiting is None or inspect.getcoroutinestate(_coroutine(waiting)) == inspect.CORO_CREATED:
+    if waiting is None or inspect.getcoroutinestate(waiting.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
         return
     waiting.cancel()
     inside._recv_task = inside._tasks.create(  # noqa: SLF001 — as above
@@ -349,10 +349,6 @@ def _read_through(inside: Any) -> None:
         name="acp.Connection.receive",
         on_error=inside._on_receive_error,  # noqa: SLF001 — as above
     )
-
-
-def _coroutine(task: asyncio.Task[None]) -> Any:
-    return task.get_coro()
 
 
 def as_json(value: Any) -> Any:

@@ -256,7 +256,7 @@ def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]
     from snapshot_plugin.manager.predeploy import answer_request
     from snapshot_plugin.model.ids import new_id
 
-    serve = functools.partial(serve_control, functools.partial(answer_request, sessions.asked), name=new_id())
+    serve = functools.partial(serve_control, functools.partial(answer_request, sessions.open.get), name=new_id())
     try:
         serving, path = portal.start_task(serve)
     except SnapshotError as error:  # without a socket, sessions are still recorded
