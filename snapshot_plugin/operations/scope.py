@@ -1,6 +1,7 @@
 """Select the sessions an operation is about: this project's or all, narrowed by filters.
 
-Pure, but for `here` and `tagged_before`. A session that never said where it ran belongs everywhere.
+Pure, but for `here` and `tagged_before`. A session that never said where it ran belongs everywhere, unless the
+caller decides otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Selection:
     """What a user asked to see. `below` is a directory: only sessions that ran there or deeper."""
 
     below: str | None = None
+    unplaced: bool = True
+    """Whether sessions that never said where they ran are shown although `below` is given."""
     agent: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -103,8 +106,8 @@ def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
 def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
     if row.session_id.endswith(MEMORY):
         yield "memory", "the working memory of another session"
-    if selection.below and row.cwd and not _is_below(row.cwd, selection.below):
-        yield "cwd", f"it ran in {row.cwd}"
+    if selection.below and not (_is_below(row.cwd, selection.below) if row.cwd else selection.unplaced):
+        yield "cwd", f"it ran in {row.cwd or 'an unknown directory'}"
     if selection.agent and selection.agent.lower() not in (row.agent or "").lower():
         yield "agent", f"its agent is {row.agent or 'not known'}"
     if selection.since and row.changed_at < selection.since:

@@ -104,6 +104,8 @@ class SearchRequest:
     query: str
     ref: str | None = None
     cwd: str | None = None
+    unplaced: bool = True
+    """Whether sessions that never said where they ran are searched although `cwd` is given."""
     agent: str | None = None
     tags: tuple[str, ...] = ()
     tool: str | None = None
@@ -235,7 +237,9 @@ def _chosen(
         session, seq = _target(asked.ref, asked.query, sessions)
         name = session.session_id if seq is None else f"{asked.ref}\0"
         return replace(question, sessions=[name]), _Chosen({name: (session, seq)}, {}, ids)
-    selection = Selection(below=asked.cwd, agent=asked.agent, tags=asked.tags, tagged_before=tagged)
+    selection = Selection(
+        below=asked.cwd, unplaced=asked.unplaced, agent=asked.agent, tags=asked.tags, tagged_before=tagged
+    )
     kept, hidden = _filtered(sessions, selection)
     named = {session.session_id: (session, None) for session in kept}
     return replace(question, sessions=list(named)), _Chosen(named, hidden, ids)

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
 import snapshot_plugin
+from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer
+from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.memory import MemoryStore
 
@@ -38,11 +41,16 @@ async def connected(
     server = MemoryServer(
         ServedProject.of(memory),
         store or MemoryStore(),
+        work_in(project),
         all_projects=all_projects,
-        cache=project.parent / "cache",
     )
     async with memory, Client(server, mode=mode) as client:
         yield client, memory
+
+
+def work_in(project: Path) -> Work:
+    """What operations need, with the search index under the test's own directory."""
+    return Work(SnapshotConfig(), {"XDG_CACHE_HOME": str(project.parent / "cache")}, datetime.now(UTC))
 
 
 def environment(project: Path, **more: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, http_app
 from snapshot_plugin.store.memory import MemoryStore
 from tests import forkserver
-from tests.mcp.servers import command, environment, refused, told
+from tests.mcp.servers import command, environment, refused, told, work_in
 
 TOKEN = "t0ken-" * 6
 
@@ -97,7 +97,7 @@ def test_http_without_the_token_is_refused(project: Path) -> None:
 
 
 def test_a_short_token_is_refused(project: Path) -> None:
-    server = MemoryServer(ServedProject.of(ProjectMemory(project, state=project)), MemoryStore())
+    server = MemoryServer(ServedProject.of(ProjectMemory(project, state=project)), MemoryStore(), work_in(project))
     with pytest.raises(InvalidInput):
         http_app(server, token="short")
 
@@ -157,16 +157,18 @@ def test_signal_ends_the_server_after_everything_is_written(project: Path, numbe
 _SERVE_AND_RECORD = """
 import signal
 import sys
+from pathlib import Path
 import anyio
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.serve import serve_stdio
+from snapshot_plugin.memory.server.serve import MemoryServer, serve_stdio
 from snapshot_plugin.store.memory import MemoryStore
+from tests.mcp.servers import work_in
 
 async def main():
     project = ServedProject(sys.argv[1])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_stdio, project, MemoryStore())
+        tasks.start_soon(serve_stdio, MemoryServer(project, MemoryStore(), work_in(Path(sys.argv[1]))))
         with anyio.fail_after(30):
             while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 await anyio.sleep(0.01)

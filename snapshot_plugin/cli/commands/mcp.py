@@ -7,16 +7,12 @@ import os
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import click
 
 from snapshot_plugin.cli.layout import process
 from snapshot_plugin.errors import MissingExtra
-
-if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["command"]
 
@@ -50,24 +46,29 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
     127.0.0.1 and asks for a token: ASNAP_MCP_TOKEN, or a new one that is shown.
     """
     try:
-        from snapshot_plugin.memory.server.serve import serve_http, serve_stdio
+        from snapshot_plugin.memory.server.serve import MemoryServer, serve_http, serve_stdio
     except ImportError as error:
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
+    from snapshot_plugin.cli.call import Call
+    from snapshot_plugin.cli.output import Output
     from snapshot_plugin.memory.server.project import ServedProject
+    from snapshot_plugin.operations.work import Work
 
     served = ServedProject(
         project, asks_roots=port is None, say=lambda line: click.echo(f"asnap mcp: {line}", err=True)
     )
+    call = Call(out=Output(), place=store, no_input=True)
+    work = Work(call.config, call.environ, call.now)  # without its progress bar: standard output is the client's
+    server = MemoryServer(served, call.opened(background=True), work, all_projects=all_projects)
     if port is None:
         if sys.stdin.isatty():
             click.echo(
                 "asnap mcp speaks MCP here; add it to an MCP client's configuration. Ctrl-C ends it.", err=True
             )
-        anyio.run(functools.partial(serve_stdio, served, _opened(store), all_projects=all_projects))
+        anyio.run(serve_stdio, server)
         return
     token = os.environ.get("ASNAP_MCP_TOKEN") or _new_token()  # never an option: others see command lines
-    serve = functools.partial(serve_http, port=port, token=token, ready=_say, all_projects=all_projects)
-    anyio.run(serve, served, _opened(store))
+    anyio.run(functools.partial(serve_http, server, port=port, token=token, ready=_say))
 
 
 def _new_token() -> str:
@@ -78,10 +79,3 @@ def _new_token() -> str:
 
 def _say(address: str) -> None:
     click.echo(f"listening on {address}", err=True)
-
-
-def _opened(place: str | None) -> SnapshotStore:
-    from snapshot_plugin.cli.call import Call
-    from snapshot_plugin.cli.output import Output
-
-    return Call(out=Output(), place=place, no_input=True).opened(background=True)

@@ -21,55 +21,6 @@ from snapshot_plugin.memory.understand import understand
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
-_STORE = """Remember things for later sessions in this project, and recall them.
-
-save: keep `data` (any JSON) as `key` of `namespace`; on disk when this returns. The answer says what was
-understood, what was ignored, and how to do it better. load: get it back. list: the keys of a namespace; without a
-namespace, all namespaces. delete: remove an entry; with namespace "*" and confirm=true, everything. stats: how much
-is stored.
-
-Namespaces with a meaning (in the first four, saving adds to what is known and never resets it, and `key` may be
-left out):
-- errors: {"message": "TypeError: x is undefined", "file": "app.js", "line": 42, "count": 3}; with "resolved": true
-  or a date once it is fixed. Lists and maps of errors work too.
-- api_schema: {"method": "GET", "path": "/api/users", "response": {"id": 7}}, or ["GET /api/users", "POST /login"]
-- performance: {"GET /api/users": {"avg_ms": 150, "p95": 300}}, or {"endpoint": "GET /users", "latency": "150ms"}
-- noise: ["ResizeObserver*", {"pattern": "favicon.ico", "reason": "dev server"}]; matching errors are not listed
-- baselines: key "login", data {"status": 200, "response": {"user": {"id": 7}}}: how a feature behaves when it is
-  right; of a response the shape is kept. compare_baseline finds regressions.
-- global: key "style", data {"indent": 2}: preferences for all projects of this user
-- any other name is yours, as decisions: key "database", data {"choice": "sqlite", "why": "one file"}
-Without a namespace, "default" is used. Secrets are taken out."""
-
-_CONTEXT = """Call this first: what earlier sessions in this project left for you.
-
-Session count and last session, baselines, known API endpoints and how many were seen lately, noise rules (in effect
-from now on), unresolved and recently resolved errors, endpoints that have become slow, preferences, and the keys of
-all other namespaces. About 8 KB at most; left_out says how to get the rest."""
-
-_ERROR = """Record an error that occurred, or that one is resolved. Counts add up over sessions.
-
-record_error(error="TypeError: x is undefined at app.js:42"), or with what you know: record_error(message="x is
-undefined", file="app.js", line=42, count=3). Once fixed: record_error(fingerprint="TypeError_app.js:42",
-resolved=true); the answer says after how many sessions. Errors that match a noise rule are only counted."""
-
-_ENDPOINT = """Record that an endpoint of the project's API was seen, and how long it took.
-
-observe_endpoint(endpoint="GET /api/users", response={"id": 7, "name": "Ann"}, ms=150), or method="GET",
-path="/api/users". Only the shape of the response is kept. The answer says when an endpoint became slower than in
-earlier sessions; you need not know the old value."""
-
-_NOISE = """Add a rule for what is not worth looking at, or remove one. It holds at once and in later sessions.
-
-set_noise(pattern="ResizeObserver*", reason="browser noise"); set_noise(pattern="ResizeObserver*", remove=true). A
-text is noise if it contains the pattern, in which * stands for anything."""
-
-_COMPARE = """Compare what a feature does now with its baseline from an earlier session.
-
-compare_baseline(name="login", observed={"status": 200, "response": {"user": {"id": 9}}}). Reports fields that are
-missing or of another type, changed values, and times that grew by more than half; new fields are no regression.
-Save a baseline with session_store(action="save", namespace="baselines", key="login", data=...)."""
-
 _More = Annotated[dict[str, Any] | None, Field(description="Anything else you know about it.")]
 _Page = Annotated[int | None, Field(ge=0, description="For load of a long list: where to start, how many.")]
 _ACTIONS = {"get": "load", "read": "load", "recall": "load", "set": "save", "put": "save", "remove": "delete"}
@@ -90,6 +41,28 @@ async def session_store(
     limit: _Page = None,
     more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,  # noqa: ARG001 — takes the rest
 ) -> Answer:
+    """Remember things for later sessions in this project, and recall them.
+
+    save: keep `data` (any JSON) as `key` of `namespace`; on disk when this returns. The answer says what was
+    understood, what was ignored, and how to do it better. load: get it back. list: the keys of a namespace; without
+    a namespace, all namespaces. delete: remove an entry; with namespace "*" and confirm=true, everything. stats:
+    how much is stored.
+
+    Namespaces with a meaning (in the first four, saving adds to what is known and never resets it, and `key` may be
+    left out):
+    - errors: {"message": "TypeError: x is undefined", "file": "app.js", "line": 42, "count": 3}; with "resolved":
+      true or a date once it is fixed. Lists and maps of errors work too.
+    - api_schema: {"method": "GET", "path": "/api/users", "response": {"id": 7}},
+      or ["GET /api/users", "POST /login"]
+    - performance: {"GET /api/users": {"avg_ms": 150, "p95": 300}},
+      or {"endpoint": "GET /users", "latency": "150ms"}
+    - noise: ["ResizeObserver*", {"pattern": "favicon.ico", "reason": "dev server"}]; matching errors are not listed
+    - baselines: key "login", data {"status": 200, "response": {"user": {"id": 7}}}: how a feature behaves when it
+      is right; of a response the shape is kept. compare_baseline finds regressions.
+    - global: key "style", data {"indent": 2}: preferences for all projects of this user
+    - any other name is yours, as decisions: key "database", data {"choice": "sqlite", "why": "one file"}
+    Without a namespace, "default" is used. Secrets are taken out.
+    """
     memory = await project.memory()
     answer: Answer
     if action == "stats":
@@ -117,7 +90,12 @@ async def session_store(
 
 
 async def load_session_context(*, project: Served) -> Answer:
-    """Answer with what earlier sessions left, in about 8 KB."""
+    """Call this first: what earlier sessions in this project left for you.
+
+    Session count and last session, baselines, known API endpoints and how many were seen lately, noise rules (in
+    effect from now on), unresolved and recently resolved errors, endpoints that have become slow, preferences, and
+    the keys of all other namespaces. About 8 KB at most; left_out says how to get the rest.
+    """
     memory = await project.memory()
     return bounded(await memory.load_context(), await memory.preferences())
 
@@ -133,6 +111,12 @@ async def record_error(
     resolved: Annotated[Any, Field(description="true or a date once it is fixed.")] = None,
     more: _More = None,
 ) -> Answer:
+    """Record an error that occurred, or that one is resolved. Counts add up over sessions.
+
+    record_error(error="TypeError: x is undefined at app.js:42"), or with what you know: record_error(message="x is
+    undefined", file="app.js", line=42, count=3). Once fixed: record_error(fingerprint="TypeError_app.js:42",
+    resolved=true); the answer says after how many sessions. Errors that match a noise rule are only counted.
+    """
     memory = await project.memory()
     data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved)
     if str(resolved).lower() in CLOSED:
@@ -152,6 +136,12 @@ async def observe_endpoint(
     ms: Annotated[Any, Field(description='How long it took: milliseconds, or "1.2s".')] = None,
     more: _More = None,
 ) -> Answer:
+    """Record that an endpoint of the project's API was seen, and how long it took.
+
+    observe_endpoint(endpoint="GET /api/users", response={"id": 7, "name": "Ann"}, ms=150), or method="GET",
+    path="/api/users". Only the shape of the response is kept. The answer says when an endpoint became slower than
+    in earlier sessions; you need not know the old value.
+    """
     data = _given(more, endpoint=endpoint, method=method, path=path, response=response, ms=ms)
     return await _recorded(project, API_SCHEMA, data)
 
@@ -167,6 +157,11 @@ async def set_noise(
     auto: Annotated[bool, Field(description="true if it was detected, not chosen by a person.")] = False,
     more: _More = None,
 ) -> Answer:
+    """Add a rule for what is not worth looking at, or remove one. It holds at once and in later sessions.
+
+    set_noise(pattern="ResizeObserver*", reason="browser noise"); set_noise(pattern="ResizeObserver*", remove=true).
+    A text is noise if it contains the pattern, in which * stands for anything.
+    """
     data = _given(more, pattern=pattern, reason=reason, auto=auto or None, remove=remove)
     return await _recorded(project, NOISE, data)
 
@@ -178,6 +173,12 @@ async def compare_baseline(
     observed: Annotated[Any, Field(description="What you see now, in the form the baseline was saved in.")] = None,
     more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,
 ) -> Answer:
+    """Compare what a feature does now with its baseline from an earlier session.
+
+    compare_baseline(name="login", observed={"status": 200, "response": {"user": {"id": 9}}}). Reports fields that
+    are missing or of another type, changed values, and times that grew by more than half; new fields are no
+    regression. Save a baseline with session_store(action="save", namespace="baselines", key="login", data=...).
+    """
     memory = await project.memory()
     seen = observed if observed is not None else more or None
     if seen is None:
@@ -292,10 +293,10 @@ _SEEN = dict.fromkeys(("key", "baseline", "baseline_name", "feature"), "name") |
     ("data", "observation", "current", "actual"), "observed"
 )
 MEMORY_TOOLS: list[Tool] = [
-    tool(load_session_context, "What earlier sessions left", _CONTEXT, READS, structured=False),
-    tool(session_store, "Remember and recall", _STORE, DELETES, aliases=_DATA),
-    tool(record_error, "Record or resolve an error", _ERROR, ADDS),
-    tool(observe_endpoint, "Record an endpoint and its time", _ENDPOINT, ADDS),
-    tool(set_noise, "Add or remove a noise rule", _NOISE, ADDS),
-    tool(compare_baseline, "Compare with a baseline", _COMPARE, READS, aliases=_SEEN),
+    tool(load_session_context, "What earlier sessions left", READS, structured=False),
+    tool(session_store, "Remember and recall", DELETES, aliases=_DATA),
+    tool(record_error, "Record or resolve an error", ADDS),
+    tool(observe_endpoint, "Record an endpoint and its time", ADDS),
+    tool(set_noise, "Add or remove a noise rule", ADDS),
+    tool(compare_baseline, "Compare with a baseline", READS, aliases=_SEEN),
 ]

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib.metadata import version
-from pathlib import Path
 from socket import create_server
 from socket import socket as Socket  # noqa: N812 — a class
 from typing import Any, Final
@@ -29,6 +28,7 @@ from snapshot_plugin.memory.server.session_tools import (
     show_session,
 )
 from snapshot_plugin.memory.server.tools import Answer, serving
+from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["LOOPBACK", "PATH", "MemoryServer", "http_app", "serve_http", "serve_stdio"]
@@ -46,14 +46,14 @@ class MemoryServer(MCPServer[Any]):
     """Tools and resources over a project and a store. The caller runs and closes both."""
 
     def __init__(
-        self, project: ServedProject, store: SnapshotStore, *, all_projects: bool = False, cache: Path | None = None
+        self, project: ServedProject, store: SnapshotStore, work: Work, *, all_projects: bool = False
     ) -> None:
         super().__init__(
             name="asnap", title="Agent session memory", instructions=_INSTRUCTIONS, log_level="WARNING",
             version=version("snapshot-plugin"), tools=[*MEMORY_TOOLS, *SESSION_TOOLS],
         )  # fmt: skip
-        self.project = project
-        self._store, self._all_projects, self._cache = store, all_projects, cache
+        self.project, self.store = project, store
+        self._work, self._all_projects = work, all_projects
         resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
             "context": ("memory/context", "What earlier sessions left", self._context),
             "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
@@ -68,7 +68,7 @@ class MemoryServer(MCPServer[Any]):
     def sessions(self) -> StoredSessions:
         """The sessions that an agent of the project may see. Raises `InvalidInput` if there is no project."""
         here = self.project.choose().directory
-        return StoredSessions(self._store, here, all_projects=self._all_projects, cache=self._cache)
+        return StoredSessions(self.store, here, self._work, all_projects=self._all_projects)
 
     async def _context(self) -> Answer:
         return await load_session_context(project=self.project)
@@ -89,24 +89,14 @@ class MemoryServer(MCPServer[Any]):
         return await resume_plan(sessions=self.sessions, session_id=session_id)
 
 
-async def serve_stdio(project: ServedProject, store: SnapshotStore, *, all_projects: bool = False) -> None:
+async def serve_stdio(server: MemoryServer) -> None:
     """Serve one client on standard input and output."""
     # A terminal read cannot be cancelled, so Ctrl-C is sent on as SIGTERM, which writes before it exits.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    await _serve(
-        MemoryServer(project, store, all_projects=all_projects), store, lambda server: server.run_stdio_async()
-    )
+    await _serve(server, server.run_stdio_async)
 
 
-async def serve_http(
-    project: ServedProject,
-    store: SnapshotStore,
-    *,
-    port: int,
-    token: str,
-    ready: Callable[[str], None],
-    all_projects: bool = False,
-) -> None:
+async def serve_http(server: MemoryServer, *, port: int, token: str, ready: Callable[[str], None]) -> None:
     """Serve any number of clients on this machine that know *token*; *ready* is called with the address.
 
     Raises:
@@ -114,15 +104,14 @@ async def serve_http(
     """
     import uvicorn  # noqa: PLC0415 — only needed for HTTP
 
-    _refuse_short(token)
+    app = http_app(server, token=token)
     with _listening(port) as socket:  # clients can connect from now on, before the server runs
 
-        async def run(server: MCPServer[Any]) -> None:
-            config = uvicorn.Config(http_app(server, token=token), log_level="warning")
+        async def run() -> None:
             ready(f"http://{LOOPBACK}:{socket.getsockname()[1]}{PATH}")
-            await uvicorn.Server(config).serve(sockets=[socket])
+            await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[socket])
 
-        await _serve(MemoryServer(project, store, all_projects=all_projects), store, run)
+        await _serve(server, run)
 
 
 def _listening(port: int) -> Socket:
@@ -134,17 +123,15 @@ def _listening(port: int) -> Socket:
         ) from error
 
 
-async def _serve(
-    server: MemoryServer, store: SnapshotStore, run: Callable[[MCPServer[Any]], Awaitable[None]]
-) -> None:
+async def _serve(server: MemoryServer, run: Callable[[], Awaitable[None]]) -> None:
     # Open the store only when a tool needs it: the memory works without a store, and without its key.
     project = server.project
     project.announce()
-    async with aclosing(store), anyio.create_task_group() as tasks:
+    async with aclosing(server.store), anyio.create_task_group() as tasks:
         if SaveOnSignal.is_possible():
             tasks.start_soon(SaveOnSignal(project.aclose).run)
         try:
-            await run(server)
+            await run()
         finally:
             with anyio.CancelScope(shield=True):
                 await project.aclose()
@@ -155,14 +142,11 @@ def http_app(server: MCPServer[Any], *, token: str) -> ASGIApp:
     """The server as an ASGI application that answers only requests with ``Authorization: Bearer <token>``.
 
     The SDK refuses requests with another host name or origin, so no web page can reach the server.
+    Raises `InvalidInput` if the token is too short.
     """
-    _refuse_short(token)
-    return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)
-
-
-def _refuse_short(token: str) -> None:
     if len(token) < _SHORTEST_TOKEN:
         raise InvalidInput(f"the token has fewer than {_SHORTEST_TOKEN} characters", hint="use a long random one")
+    return _WithToken(server.streamable_http_app(streamable_http_path=PATH, host=LOOPBACK), token)
 
 
 class _WithToken:

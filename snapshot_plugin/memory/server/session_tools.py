@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -25,52 +23,48 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.manager.places import user_cache_dir
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.predeploy import ask_everyone
 from snapshot_plugin.memory.server.project import Served
 from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, tool
-from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.repair import repair
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.operations.scope import Selection, reason
+from snapshot_plugin.operations.searching import SearchRequest, search
+from snapshot_plugin.operations.transcript import MessagePart, Said, said_of
+from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 
 __all__ = ["SESSION_TOOLS", "StoredSessions", "list_snapshots", "resume_plan", "show_session"]
 
 _TIMEOUT: Final = 30.0
-_EACH: Final = 3
 _LONGEST: Final = 4000
-_NO_MARKS: Final = dict.fromkeys((0xE000, 0xE001))
-"""The characters that stand around each match in a snippet (`search.find`)."""
 _LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns", "tokens")
 
 
 class StoredSessions:
     """The sessions of a project in the snapshot store. With *all_projects*, those of other projects too."""
 
-    def __init__(
-        self, store: SnapshotStore, project: Path, *, all_projects: bool = False, cache: Path | None = None
-    ) -> None:
-        self.store, self.project = store, project
-        self.cache = cache or user_cache_dir(os.environ)
-        self._all = all_projects
+    def __init__(self, store: SnapshotStore, project: Path, work: Work, *, all_projects: bool = False) -> None:
+        self.store, self.project, self.work = store, project, work
+        self.scope = Selection(below=None if all_projects else str(project), unplaced=all_projects)
 
     async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
         """The visible sessions, last changed first; notices; and the number of hidden sessions."""
         try:
             metas = await self.store.list()
         except StoreNotFound as error:
-            return (), [f"no session was ever stored: {error.message}"], 0
-        seen = [meta for meta in metas if self._is_visible(meta.cwd)]
+            return (), _never_stored(error), 0
+        seen = [meta for meta in metas if reason(meta, self.scope) is None]
         return seen, [], len(metas) - len(seen)
 
     async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
         """Read a session. Raises `SnapshotNotFound` if it is of another project."""
         found = await self.store.read(session_id, at=at)
-        if not self._is_visible(found.snapshot.config.cwd or found.meta.cwd):
+        if reason(found.meta, self.scope) is not None:
             raise SnapshotNotFound(
                 f"session {session_id!r} is not of this project", session_id=session_id,
                 hint="the user can allow it: asnap mcp --all-projects",
@@ -91,14 +85,9 @@ class StoredSessions:
             live=await self.owner(meta.session_id) is not None,
         )  # fmt: skip
 
-    def _is_visible(self, cwd: str | None) -> bool:
-        """Whether a session that worked in *cwd* is visible. Links in *cwd* are resolved."""
-        return self._all or (cwd is not None and _real(cwd).is_relative_to(self.project))
 
-
-@lru_cache(maxsize=1024)
-def _real(cwd: str) -> Path:
-    return Path(os.path.realpath(cwd))
+def _never_stored(error: StoreNotFound) -> list[str]:
+    return [f"no session was ever stored: {error.message}"]
 
 
 def _clean(text: str | None) -> str | None:
@@ -123,7 +112,7 @@ _Tag = Annotated[str, Field(min_length=1, max_length=100, description="How to fi
 
 
 async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
-    """Answer with the sessions last changed; ``hidden`` counts those beyond *limit* and of other projects."""
+    """Agent sessions of this project that are stored."""
     seen = sessions()
     metas, notices, others = await seen.metas()
     lines = [await seen.line(meta) for meta in metas[:limit]]
@@ -131,53 +120,45 @@ async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
 
 
 async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 10) -> Answer:
-    """Answer with messages that contain *query*, found by the search index, newest session first."""
-    from snapshot_plugin.search.find import SearchQuery  # noqa: PLC0415 — SQLite is needed for this tool only
-    from snapshot_plugin.search.index import opened_index  # noqa: PLC0415 — as above
-    from snapshot_plugin.search.query import expression  # noqa: PLC0415 — as above
-
+    """Find what was said or done in stored sessions of this project; show_session opens a hit."""
     if not query.strip():
         raise InvalidInput("there is nothing to search for", hint="pass some words")
     seen = sessions()
-    metas, notices, _ = await seen.metas()
-    if not metas:
-        return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": notices}
-    by_id = {meta.session_id: meta for meta in metas}
-    question = SearchQuery(expression=expression(query), sessions=list(by_id), limit=limit, each=_EACH)
-    name = getattr(seen.store, "store_id", "") or type(seen.store).__name__
-    async with opened_index(seen.store, seen.cache, name=name) as index:
-        found, unreadable = await index.ask(question, await index.listed(), only=frozenset(by_id))
+    asked = SearchRequest(query=query, cwd=seen.scope.below, unplaced=seen.scope.unplaced, limit=limit)
+    try:
+        found = await search(seen.work, seen.store, asked)
+    except StoreNotFound as error:
+        return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": _never_stored(error)}
     hits = [
         answer_of(
-            session_id=hit.session_id, seq=by_id[hit.session_id].seq, message_index=hit.number - 1,
-            role=hit.role or "session", title=_clean(by_id[hit.session_id].title),
-            excerpt=hit.snippet.translate(_NO_MARKS),  # the index holds no secrets
+            session_id=hit.session_id, message_index=(hit.message or 0) - 1, role=hit.role or "session",
+            title=_clean(hit.title), excerpt=hit.snippet,  # the index holds no secrets
         ) for hit in found.hits
     ]  # fmt: skip
-    notices += [f"{name} cannot be read; see asnap check" for name in unreadable]
-    return {"hits": hits, "total_hits": found.total_hits, "sessions_searched": len(metas), "notices": notices}
+    notices = [f"{name} cannot be read; see asnap check" for name in found.unreadable]
+    return {"hits": hits, "total_hits": found.total_hits, "sessions_searched": found.searched, "notices": notices}
 
 
 async def show_session(
     *, sessions: Sessions, session_id: _Session, at: _At = None, start: _Start = None, limit: _Limit = 20
 ) -> Answer:
-    """Answer with a session, and *limit* of its messages: from *start* on, or the last ones."""
+    """Read a stored session of this project. Secrets are taken out."""
     seen = sessions()
     found = await seen.read(session_id, at)
-    messages = found.snapshot.messages
-    first = max(0, len(messages) - limit) if start is None else start
-    shown = range(first, min(first + limit, len(messages)))
+    total = len(found.snapshot.messages)
+    first = max(0, total - limit) if start is None else start
+    shown = said_of(found.snapshot, tools=False, first=first + 1, last=first + limit)
     return answer_of(
         session=await seen.line(found.meta), trigger=found.meta.trigger,
         plan=[_clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
         current_task=_clean(found.snapshot.current_task),
-        messages=await anyio.to_thread.run_sync(lambda: [_viewed(index, messages[index]) for index in shown]),
-        first_index=first, total_messages=len(messages), notices=_skipped(found),
+        messages=await anyio.to_thread.run_sync(lambda: [_viewed(message) for message in shown]),
+        first_index=first, total_messages=total, notices=_skipped(found),
     )  # fmt: skip
 
 
 async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, tag: _Tag = "agent") -> Answer:
-    """Ask the process that runs a session to save it now."""
+    """Save a running session now, under a tag. Only its own process can; it is asked."""
     seen = sessions()
     newest = (await seen.read(session_id or await _only_live_one(seen))).meta
     outcomes = await ask_everyone(seen.store, tag=tag, within=_TIMEOUT, only={newest.session_id})
@@ -196,7 +177,7 @@ async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, 
 
 
 async def resume_plan(*, sessions: Sessions, session_id: _LastSession = None, at: _At = None) -> Answer:
-    """Answer with what bringing a session back would do, without doing it."""
+    """What bringing a session back would do, and the command for it. Nothing is done."""
     seen = sessions()
     if session_id is None:
         metas, _, _ = await seen.metas()
@@ -253,39 +234,28 @@ def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: in
     yield "let it load the session; if it cannot, give it the transcript"
 
 
-def _viewed(index: int, message: Message) -> Answer:
+def _viewed(message: Said) -> Answer:
     """One message as text. Secrets are removed before a very long message is truncated."""
-    text: str = redact("\n".join(filter(None, map(_block, message.content))))[0]
-    said_at = rfc3339(message.timestamp) if message.timestamp else None
+    text: str = redact("\n".join(filter(None, map(_text, message.pieces))))[0]
+    said_at = rfc3339(message.at) if message.at else None
     return answer_of(
-        index=index, role=message.role, text=text[:_LONGEST], timestamp=said_at, shortened=len(text) > _LONGEST
-    )
+        index=message.number - 1, role=message.role, text=text[:_LONGEST], timestamp=said_at,
+        shortened=len(text) > _LONGEST,
+    )  # fmt: skip
 
 
-def _block(block: Block) -> str:
-    if isinstance(block, TextBlock):
-        return block.text
-    if isinstance(block, ThoughtBlock):
-        return f"[thought] {block.text}"
-    if isinstance(block, ToolCallBlock):
-        return f"[tool {block.status or 'started'}] {block.title or block.kind or block.tool_call_id}"
-    return f"[{block.type or 'unknown'}]"
+def _text(piece: MessagePart) -> str:
+    if piece.kind == "text":
+        return piece.text
+    kind = f"tool {piece.status or 'started'}" if piece.kind == "tool" else piece.kind
+    return f"[{kind}] {piece.text}".strip()
 
 
-_SEARCH = "Find what was said or done in stored sessions of this project; show_session opens a hit."
-_TAKE = "Save a running session now, under a tag. Only its own process can; it is asked."
-_PLAN = "What bringing a session back would do, and the command for it. Nothing is done."
 _ID = {"session": "session_id", "id": "session_id"}
 SESSION_TOOLS: list[Tool] = [
-    tool(list_snapshots, "Stored sessions", "Agent sessions of this project that are stored.", READS),
-    tool(search_sessions, "Search sessions", _SEARCH, READS, aliases={"text": "query", "q": "query"}),
-    tool(
-        show_session,
-        "Show a session",
-        "Read a stored session of this project. Secrets are taken out.",
-        READS,
-        aliases=_ID,
-    ),
-    tool(take_snapshot, "Save a live session now", _TAKE, ADDS, aliases=_ID),
-    tool(resume_plan, "Plan a resume", _PLAN, READS, aliases=_ID),
+    tool(list_snapshots, "Stored sessions", READS),
+    tool(search_sessions, "Search sessions", READS, aliases={"text": "query", "q": "query"}),
+    tool(show_session, "Show a session", READS, aliases=_ID),
+    tool(take_snapshot, "Save a live session now", ADDS, aliases=_ID),
+    tool(resume_plan, "Plan a resume", READS, aliases=_ID),
 ]

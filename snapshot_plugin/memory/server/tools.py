@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, ParamSpec
@@ -44,20 +45,19 @@ def answer_of(**fields: Any) -> Answer:
 def tool(
     function: Callable[..., Awaitable[Answer]],
     title: str,
-    description: str,
     annotations: ToolAnnotations,
     *,
     structured: bool = True,
     aliases: Mapping[str, str] | None = None,
 ) -> Tool:
-    """Make a tool from *function*.
+    """Make a tool from *function*, which its docstring describes to the model.
 
     A parameter ``more`` receives every argument that has no parameter. *aliases* are other names of parameters. An
     answer that is not *structured* is sent as text only.
     """
     made = _Tool.from_function(
-        _answering(function, structured=structured), title=title, description=description, annotations=annotations,
-        structured_output=None if structured else False,
+        _answering(function, structured=structured), title=title, description=inspect.getdoc(function),
+        annotations=annotations, structured_output=None if structured else False,
     )  # fmt: skip
     if aliases or "more" in made.fn_metadata.arg_model.model_fields:
         made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model, aliases or {})
