@@ -5,18 +5,26 @@ A `MemoryChange` is plain data, so another process can apply it, or apply it lat
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
-from snapshot_plugin.errors import Damaged, InvalidInput, LimitExceeded, NotFound, SnapshotError
+from snapshot_plugin.errors import (
+    Damaged,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    SnapshotCorrupted,
+    SnapshotError,
+    StoreUnavailable,
+)
 from snapshot_plugin.memory.documents import MemoryDocument, matching_rule
 from snapshot_plugin.memory.files import (
     BASELINES,
-    DAMAGED,
     ERRORS,
     NOISE,
     PERFORMANCE,
@@ -30,6 +38,7 @@ from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.shapes import with_shapes
 from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Value
 
 __all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Saved"]
@@ -75,31 +84,56 @@ class Saved(Value):
     persistence: Persistence = "disk"
 
 
+_CHANGES: Final = TypeAdapter(list[MemoryChange])
 Outcome = Saved | SnapshotError
 """The result of a change: its receipt, or the error that refused it."""
 
 
 class MemoryView:
-    """The memory on disk with changes applied. Reading and applying may raise `StoreUnavailable`."""
+    """The memory on disk with changes applied. Damaged files are left out, and listed in `damaged`.
+
+    Reading and applying may raise `StoreUnavailable`.
+    """
 
     def __init__(
-        self,
-        files: MemoryFiles,
-        scan: Scan,
-        meta: Entry,
-        limits: MemoryLimits,
-        *,
-        now: datetime,
-        elsewhere: int = 0,
+        self, files: MemoryFiles, limits: MemoryLimits, *, now: datetime, session: int = 0, elsewhere: int = 0
     ) -> None:
-        self.meta = meta
-        self.entries = dict(scan.entries)
-        """All entries."""
-        self.damaged: list[Name] = []
-        self._files, self._scan, self._limits, self._now, self._elsewhere = files, scan, limits, now, elsewhere
+        self._files, self._limits, self._now, self._elsewhere = files, limits, now, elsewhere
+        self._unavailable: StoreUnavailable | None = None
+        self.damaged: list[tuple[str, ...]] = []
+        try:
+            self.scan = files.scan()
+        except StoreUnavailable as error:
+            self.scan, self._unavailable = Scan(), error
         self._writes: dict[tuple[str, ...], bytes | None] = {}
         self._documents: dict[str, MemoryDocument] = {}
-        self._meta_before = dict(meta)
+        self.entries = dict(self.scan.entries)
+        """All entries."""
+        self.meta = self._stored_meta(session)
+        self._meta_before = dict(self.meta)
+        pending = {path: self._stored(path, _CHANGES.validate_python) for path in self.scan.pending}
+        self.pending: dict[tuple[str, ...], list[MemoryChange]] = {
+            p: group for p, group in pending.items() if group
+        }
+        """The changes in each file of ``.pending``. They are not applied yet."""
+
+    def _stored_meta(self, session: int) -> Entry:
+        """The content of ``meta.json``; new content if the file is missing or unusable."""
+        new: Entry = {"created_at": rfc3339(self._now), "last_session": None, "session_count": session, "used": {}}
+        stored = None
+        with contextlib.suppress(StoreUnavailable):
+            stored = self._stored(META, _checked_meta)
+        return {**new, **(stored or {}), "project": str(self._files.root)}
+
+    def _stored(self, path: tuple[str, ...], check: Callable[[Any], Any] = lambda raw: raw) -> Any:
+        """The content of a file as *check* returns it; None if there is no such file, or it is damaged."""
+        try:
+            return check(self._value(path))
+        except NotFound:
+            pass  # another process has just removed it
+        except (Damaged, ValueError):
+            self.damaged.append(path)
+        return None
 
     # Reading -----------------------------------------------------------------------------------------------
 
@@ -114,7 +148,7 @@ class MemoryView:
     @property
     def total(self) -> int:
         """The total size in bytes."""
-        return self._scan.overhead + sum(entry.size for entry in self.entries.values())
+        return self.scan.overhead + sum(entry.size for entry in self.entries.values())
 
     def load(self, name: Name) -> Any:
         """An entry, or one entry of a document by its name. Raises `NotFound` or `SnapshotCorrupted`."""
@@ -147,14 +181,8 @@ class MemoryView:
         return self._files.read(path) if content is None else json.loads(content)
 
     def _read(self, name: Name) -> MemoryDocument:
-        entry, raw = self.entries.get(name), {}
-        if entry is not None:
-            try:
-                raw = self._value(entry.path)
-            except NotFound:
-                pass  # removed since the scan
-            except Damaged:
-                self.damaged.append(name)
+        entry = self.entries.get(name)
+        raw = self._stored(entry.path) if entry else None
         return MemoryDocument.read(name.namespace, name.key, raw, entry.saved_at if entry else self._now)
 
     # Applying ----------------------------------------------------------------------------------------------
@@ -237,8 +265,8 @@ class MemoryView:
         return {}
 
     def _clear(self, change: MemoryChange) -> Entry:
-        paths = [entry.path for entry in (*self._scan.entries.values(), *self.entries.values())]
-        self._writes = dict.fromkeys([*paths, *((DAMAGED, file) for file in self._scan.damaged)])
+        paths = [entry.path for entry in (*self.scan.entries.values(), *self.entries.values())]
+        self._writes = dict.fromkeys([*paths, *self.scan.damaged])
         self.entries, self._documents = {}, {}
         self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
         return {}
@@ -247,7 +275,7 @@ class MemoryView:
         """The document of a namespace, to be changed. Raises `StoreUnavailable` if its file cannot be written."""
         document, name = self.document(namespace), KINDS[namespace].document
         if not document.is_changed:
-            self._scan.refuse(name.path)
+            self.scan.refuse(name.path)
             document.is_changed = True
             self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
         return document
@@ -261,8 +289,8 @@ class MemoryView:
         before = sum(self.entries[other].size for other in {name, *instead_of} if other in self.entries)
         if len(content) > before:  # a write that makes the memory smaller is always accepted
             self._limits.check_total(str(name), self.total - before + len(content), self._elsewhere)
-        path = self._scan.entries[name].path if name in self._scan.entries else name.path
-        self._scan.refuse(path)
+        path = self.scan.entries[name].path if name in self.scan.entries else name.path
+        self.scan.refuse(path)
         self._writes[path] = content
         self.entries[name] = MemoryEntry(name, path, len(content), self._now)
         return len(content)
@@ -281,8 +309,10 @@ class MemoryView:
         """The files to write or remove. A document that exceeds the limits is left unchanged.
 
         Raises:
-            StoreUnavailable: nothing can be written, because ``meta.json`` is a link or not ours.
+            StoreUnavailable: nothing can be written: the directory cannot be read, or ``meta.json`` is a link.
         """
+        if self._unavailable is not None:
+            raise self._unavailable
         for namespace, document in sorted(self._documents.items()):
             if document.is_changed:
                 try:
@@ -292,7 +322,7 @@ class MemoryView:
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
         if self.meta != self._meta_before:
-            self._scan.refuse(META)
+            self.scan.refuse(META)
             self._writes[META] = encoded(self.meta)
         return self._writes
 
@@ -304,3 +334,11 @@ class MemoryView:
         stored = self.entries.get(KINDS[outcome.namespace].document)
         size = outcome.bytes or (stored.size if stored else 0)
         return document.refused or outcome.model_copy(update={"trimmed": document.trimmed, "bytes": size})
+
+
+def _checked_meta(raw: Any) -> Entry:
+    if not isinstance(raw, dict) or not isinstance(raw.get("session_count"), int):
+        raise SnapshotCorrupted("meta.json has no session_count")
+    used = raw.get("used") if isinstance(raw.get("used"), dict) else {}
+    last = raw.get("last_session") if moment_in(raw.get("last_session")) else None
+    return {**raw, "used": used, "last_session": last}

@@ -18,20 +18,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter
-
-from snapshot_plugin.errors import (
-    Damaged,
-    MemoryReadOnly,
-    NotFound,
-    SnapshotCorrupted,
-    SnapshotError,
-    StoreUnavailable,
-)
+from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence, Saved
-from snapshot_plugin.memory.files import DIRECTORY, NOISE, PENDING, MemoryFiles, Name, Scan, encoded
-from snapshot_plugin.memory.kinds import moment_in
+from snapshot_plugin.memory.files import DIRECTORY, NOISE, PENDING, SUFFIX, MemoryFiles, Name, encoded
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
 from snapshot_plugin.model.ids import new_id
@@ -44,7 +34,6 @@ USER: Final = "memory"
 """The directory of the namespace ``global``, in the user's state directory."""
 _TIMEOUT: Final = 10.0
 """How long a write waits for other processes, in seconds."""
-_CHANGES: Final = TypeAdapter(list[MemoryChange])
 
 
 class MemoryEngine:
@@ -88,15 +77,17 @@ class MemoryEngine:
         """The memory on disk, with the changes that are not written yet."""
         with self._guard:
             view = self._on_disk()
-            for change in chain(*self._put_off_before().values(), self.queue[:]):
+            for change in chain(*view.pending.values(), self.queue[:]):
                 view.apply(change)
             self._learn_from(view)
+            for path in view.damaged:
+                self._notice(_is_damaged(path))
             return view
 
     def load(self, name: Name) -> Any:
         """An entry's data. Raises `NotFound`; or `SnapshotCorrupted` for a damaged file, which is set aside."""
         try:
-            if not self.queue and not self._pending():
+            if not self.queue and not self._has_pending():
                 with contextlib.suppress(NotFound):  # the file was named by hand, or it is in a document
                     return self.files.read(name.path)
             return self.view().load(name)
@@ -116,7 +107,7 @@ class MemoryEngine:
 
     def begin(self) -> None:
         """Count a session. If the disk refuses, it is counted in memory until the disk allows."""
-        self.previous = self._stored_meta()["last_session"]
+        self.previous = self._on_disk().meta["last_session"]
         with contextlib.suppress(StoreUnavailable):
             self.write([self.change("begin")])
         self.session = self._meta["session_count"]
@@ -144,7 +135,7 @@ class MemoryEngine:
 
     def flush(self) -> None:
         """Write what waits, if anything does. Raises as `write`."""
-        if self.queue or self._pending():
+        if self.queue or self._has_pending():
             self.write(())
 
     def keep_flushing(self, interval: float) -> None:
@@ -171,7 +162,7 @@ class MemoryEngine:
             group = [change._asdict() for change in (*queued, *changes)]
             try:
                 if group:
-                    self.files.replace({(PENDING, f"{new_id()}.json"): encoded(group)})
+                    self.files.replace({(PENDING, f"{new_id()}{SUFFIX}"): encoded(group)})
             except StoreUnavailable as error:
                 self._keep(changes, error)
                 raise
@@ -198,23 +189,23 @@ class MemoryEngine:
             self.files.sweep()
             self._is_swept = True
         if self.sizes is not None and META[0] not in self.files.names():
+            self.files.replace({(".gitignore",): b"*\n"})
             try:
-                ignore_in_git(self.root, self.files)
-            except StoreUnavailable:
-                raise
+                ignore_in_git(self.root)
             except OSError as error:
                 self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
-            self.files.replace({META: encoded(self._stored_meta())})
+            self.files.replace({META: encoded(self._on_disk().meta)})
 
     def _commit(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
         """Write what waits, and *changes*, all or none; return the results of *changes*."""
-        view = self._on_disk(is_locked=True)
-        pending, queued = self._put_off_before(is_locked=True), self.queue[:]
-        waiting = [*chain(*pending.values()), *queued]
+        view, queued = self._on_disk(), self.queue[:]
+        waiting = [*chain(*view.pending.values()), *queued]
         outcomes = [view.apply(change) for change in (*waiting, *changes)]
         writes = view.finish()
-        self._learn_from(view, is_locked=True)
-        self.files.replace(writes | {(PENDING, f"{name}.json"): None for name in pending})
+        self._learn_from(view)
+        for path in view.damaged:
+            self._set_aside(path)
+        self.files.replace(writes | dict.fromkeys(view.pending))
         del self.queue[: len(queued)]
         outcomes = [view.final(outcome) for outcome in outcomes]
         for outcome in outcomes[: len(waiting)]:
@@ -224,74 +215,38 @@ class MemoryEngine:
             self.sizes.note(view.total)
         return outcomes[len(waiting) :]
 
-    def _put_off_before(self, *, is_locked: bool = False) -> dict[str, list[MemoryChange]]:
-        """The changes in each file of ``.pending``."""
-        found: dict[str, list[MemoryChange]] = {}
-        for name in self._pending():
-            path = (PENDING, f"{name}.json")
-            try:
-                found[name] = _CHANGES.validate_python(self.files.read(path))
-            except NotFound:
-                pass  # another process has just applied it
-            except (Damaged, ValueError):
-                kept = f"; it is kept as {self.files.set_aside(path)}" if is_locked else ""
-                self._notice(f"a change in .pending is damaged{kept}")
-        return found
-
-    def _pending(self) -> list[str]:
-        try:
-            return [file.removesuffix(".json") for file in self.files.names(PENDING) if file.endswith(".json")]
-        except StoreUnavailable:
-            return []
-
     # Inside ------------------------------------------------------------------------------------------------
 
-    def _on_disk(self, *, is_locked: bool = False) -> MemoryView:
-        try:
-            scan = self.files.scan()
-        except StoreUnavailable:
-            if is_locked:
-                raise
-            scan = Scan()
-        self._problems = self.files.problems(scan)
-        meta = self._stored_meta(is_locked=is_locked)
-        return MemoryView(self.files, scan, meta, self.limits, now=self.clock(), elsewhere=self.others())
+    def _on_disk(self) -> MemoryView:
+        view = MemoryView(self.files, self.limits, now=self.clock(), session=self.session, elsewhere=self.others())
+        self._problems = self.files.problems(view.scan)
+        return view
 
-    def _learn_from(self, view: MemoryView, *, is_locked: bool = False) -> None:
+    def _learn_from(self, view: MemoryView) -> None:
         self._meta, self.noise = view.meta, view.document(NOISE).entries
-        for name in view.damaged:
-            if is_locked:
-                self._set_aside(name)
-            else:
-                self._notice(f"{name} is damaged")
 
-    def _stored_meta(self, *, is_locked: bool = False) -> dict[str, Any]:
-        """The content of ``meta.json``; new content if the file is missing or unusable."""
-        now = rfc3339(self.clock())
-        meta: dict[str, Any] = {"created_at": now, "last_session": None, "session_count": self.session, "used": {}}
-        with contextlib.suppress(NotFound, StoreUnavailable):
-            try:
-                meta |= _checked_meta(self.files.read(META))
-            except SnapshotCorrupted as error:
-                if is_locked:
-                    kept = self.files.set_aside(META)
-                    self._notice(f"{error.message}; it is kept as {kept}; sessions are counted anew")
-        return meta | {"project": str(self.root)}
+    def _has_pending(self) -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            return any(file.endswith(SUFFIX) for file in self.files.names(PENDING))
+        return False
 
     def _quarantine(self, name: Name) -> str:
         """Set a damaged file aside, unless it was replaced meanwhile; return where it is, for a message."""
         with contextlib.suppress(MemoryReadOnly, StoreUnavailable), self.files.locked(_TIMEOUT), self._guard:
+            entry = self.files.scan().entries.get(name)
             try:
-                self.files.read(name.path)
+                self.files.read(entry.path if entry else name.path)
             except SnapshotCorrupted:
-                return self._set_aside(name)
+                return self._set_aside(entry.path if entry else name.path)
+            except NotFound:
+                pass
         return ""
 
-    def _set_aside(self, name: Name) -> str:
+    def _set_aside(self, path: tuple[str, ...]) -> str:
         where = ""
         with contextlib.suppress(StoreUnavailable):
-            where = f"; it is kept as {self.files.set_aside(name.path)}"
-        self._notice(f"{name} is damaged{where}")
+            where = f"; it is kept as {self.files.set_aside(path)}"
+        self._notice(f"{_is_damaged(path)}{where}")
         return where
 
     def _notice(self, text: str) -> None:
@@ -299,12 +254,9 @@ class MemoryEngine:
             self._notices.append(text)
 
 
-def _checked_meta(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, dict) or not isinstance(raw.get("session_count"), int):
-        raise SnapshotCorrupted("meta.json is damaged: it has no session_count")
-    used = raw.get("used") if isinstance(raw.get("used"), dict) else {}
-    last = raw.get("last_session") if moment_in(raw.get("last_session")) else None
-    return {**raw, "used": used, "last_session": last}
+def _is_damaged(path: tuple[str, ...]) -> str:
+    anew = "; sessions are counted anew" if path == META else ""
+    return f"{'/'.join(path)} is damaged{anew}"
 
 
 class ProjectSizes:

@@ -130,12 +130,14 @@ class MemoryEntry(NamedTuple):
 
 @dataclass
 class Scan:
-    """All entries, the bytes of other files, the paths that cannot be used and why, and the damaged files."""
+    """All entries, the bytes of other files, and the paths that cannot be used and why."""
 
     entries: dict[Name, MemoryEntry] = field(default_factory=dict)
     overhead: int = 0
     unusable: dict[tuple[str, ...], str] = field(default_factory=dict)
-    damaged: list[str] = field(default_factory=list)
+    pending: list[tuple[str, str]] = field(default_factory=list)
+    """The files with changes that wait, in their order, and the files that were set aside."""
+    damaged: list[tuple[str, str]] = field(default_factory=list)
 
     def refuse(self, path: tuple[str, ...]) -> None:
         """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or not ours."""
@@ -253,29 +255,30 @@ class MemoryFiles:
                 about = item.stat(follow_symlinks=False)
                 found.overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
                 why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
-                if (item.name.startswith(".") and item.name != DAMAGED) or _is_temporary(item):
+                is_hidden = item.name.startswith(".") and item.name not in (DAMAGED, PENDING)
+                if is_hidden or _is_temporary(item):
                     continue
                 if why:
                     found.unusable[item.name,] = why
-                elif item.name == DAMAGED:
-                    self._scan_damaged(found)
                 elif item.name not in _RESERVED:
-                    self._scan_namespace(item.name, found)
+                    self._scan_directory(item.name, found)
+        found.pending.sort()
         return found
 
-    def _scan_damaged(self, found: Scan) -> None:
-        with self._opened(DAMAGED) as aside, os.scandir(aside) as items:
-            for item in items:
-                found.damaged.append(item.name)
-                found.overhead += item.stat(follow_symlinks=False).st_size
-
-    def _scan_namespace(self, directory: str, found: Scan) -> None:
+    def _scan_directory(self, directory: str, found: Scan) -> None:
         gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it during the scan
         with gone, self._opened(directory) as fd, os.scandir(fd) as items:
             for item in items:
+                path = directory, item.name
                 with gone:
-                    if not _is_temporary(item):
-                        self._scan_file((directory, item.name), item.stat(follow_symlinks=False), found)
+                    about = item.stat(follow_symlinks=False)
+                    if directory == DAMAGED:
+                        found.damaged.append(path)
+                        found.overhead += about.st_size
+                    elif directory == PENDING and item.name.endswith(SUFFIX):
+                        found.pending.append(path)
+                    elif directory != PENDING and not _is_temporary(item):
+                        self._scan_file(path, about, found)
 
     def _scan_file(self, path: tuple[str, str], about: os.stat_result, found: Scan) -> None:
         why, name = _unusable(about, stat.S_ISREG), name_in_file(*path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory.files import DIRECTORY, MemoryFiles
+from snapshot_plugin.memory.files import DIRECTORY
 
 __all__ = ["ProjectPlace", "find_project", "ignore_in_git", "literal_project"]
 
@@ -104,13 +104,12 @@ def _has_memory(place: Path) -> bool:
     return False
 
 
-def ignore_in_git(project: Path, files: MemoryFiles) -> None:
-    """Keep the memory out of version control, with its own ``.gitignore`` and a line in the project's.
+def ignore_in_git(project: Path) -> None:
+    """Keep the memory out of version control, with a line in the project's ``.gitignore``.
 
-    The line is added only if the project's file is a plain file of this user; it is never created or rewritten.
-    May raise OSError or `StoreUnavailable`.
+    The line is added only if the file is a plain file of this user; it is never created or rewritten. May raise
+    OSError.
     """
-    files.replace({(".gitignore",): b"*\n"})
     try:
         fd = os.open(project / ".gitignore", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
