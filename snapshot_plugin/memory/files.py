@@ -43,6 +43,7 @@ PENDING: Final = ".pending"
 """The directory for changes that wait for the lock."""
 SUFFIX: Final = ".json"
 _LOCK: Final = ".lease"
+_TEMPORARY: Final = ".tmp"
 DEFAULT: Final = "default"
 BASELINES: Final = "baselines"
 NOISE: Final = "noise"
@@ -135,9 +136,9 @@ class Scan:
     entries: dict[Name, MemoryEntry] = field(default_factory=dict)
     overhead: int = 0
     unusable: dict[tuple[str, ...], str] = field(default_factory=dict)
-    pending: list[tuple[str, str]] = field(default_factory=list)
+    pending: list[tuple[str, ...]] = field(default_factory=list)
     """The files with changes that wait, in their order, and the files that were set aside."""
-    damaged: list[tuple[str, str]] = field(default_factory=list)
+    damaged: list[tuple[str, ...]] = field(default_factory=list)
 
     def refuse(self, path: tuple[str, ...]) -> None:
         """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or not ours."""
@@ -177,12 +178,8 @@ class MemoryFiles:
         shown = "/".join(path)
         with disk_errors(f"reading {shown}"):
             try:
-                with self._opened(*path[:-1]) as parent:
-                    why = _unusable(os.stat(path[-1], dir_fd=parent, follow_symlinks=False), stat.S_ISREG)
-                    if why:
-                        raise StoreUnavailable(f"{shown} is not read: {why}", hint="remove it")
-                    with os.fdopen(os.open(path[-1], _READ, dir_fd=parent), "rb") as stream:
-                        raw = stream.read(_LARGEST + 1)
+                with self._opened(*path[:-1]) as parent, os.fdopen(_open(parent, path[-1]), "rb") as stream:
+                    raw = stream.read(_LARGEST + 1)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(f"the project memory has no {shown}") from None
         if len(raw) > _LARGEST:
@@ -249,38 +246,41 @@ class MemoryFiles:
     def scan(self) -> Scan:
         """Find all entries without opening them. Links, files of other users and other files are only reported."""
         found = Scan()
-        gone = contextlib.suppress(FileNotFoundError)
-        with disk_errors(f"looking through {self._name}"), gone, self._opened() as top, os.scandir(top) as items:
-            for item in items:
-                about = item.stat(follow_symlinks=False)
-                found.overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
-                why = _unusable(about, stat.S_ISREG if item.name in _RESERVED else stat.S_ISDIR)
-                is_hidden = item.name.startswith(".") and item.name not in (DAMAGED, PENDING)
-                if is_hidden or _is_temporary(item):
+        with disk_errors(f"looking through {self._name}"):
+            for path, about, _ in self._walk():
+                if path[-1].endswith(_TEMPORARY):
                     continue
-                if why:
-                    found.unusable[item.name,] = why
-                elif item.name not in _RESERVED:
-                    self._scan_directory(item.name, found)
+                if len(path) == 1:
+                    self._scan_top(path[0], about, found)
+                elif path[0] == DAMAGED:
+                    found.damaged.append(path)
+                    found.overhead += about.st_size
+                elif path[0] == PENDING:
+                    found.pending += [path] if path[1].endswith(SUFFIX) else []
+                elif not path[0].startswith("."):
+                    self._scan_file(path, about, found)
         found.pending.sort()
         return found
 
-    def _scan_directory(self, directory: str, found: Scan) -> None:
-        gone = contextlib.suppress(FileNotFoundError)  # the writer may remove it during the scan
-        with gone, self._opened(directory) as fd, os.scandir(fd) as items:
+    def _walk(self, *parts: str) -> Iterator[tuple[tuple[str, ...], os.stat_result, int]]:
+        """Each file and directory, its status, and its parent's descriptor; not what is removed meanwhile."""
+        gone = contextlib.suppress(FileNotFoundError)
+        with gone, self._opened(*parts) as fd, os.scandir(fd) as items:
             for item in items:
-                path = directory, item.name
                 with gone:
                     about = item.stat(follow_symlinks=False)
-                    if directory == DAMAGED:
-                        found.damaged.append(path)
-                        found.overhead += about.st_size
-                    elif directory == PENDING and item.name.endswith(SUFFIX):
-                        found.pending.append(path)
-                    elif directory != PENDING and not _is_temporary(item):
-                        self._scan_file(path, about, found)
+                    yield (*parts, item.name), about, fd
+                    if not parts and _unusable(about, stat.S_ISDIR) is None:
+                        yield from self._walk(item.name)
 
-    def _scan_file(self, path: tuple[str, str], about: os.stat_result, found: Scan) -> None:
+    @staticmethod
+    def _scan_top(name: str, about: os.stat_result, found: Scan) -> None:
+        found.overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
+        why = _unusable(about, stat.S_ISREG if name in _RESERVED else stat.S_ISDIR)
+        if why and (name in (DAMAGED, PENDING) or not name.startswith(".")):
+            found.unusable[name,] = why
+
+    def _scan_file(self, path: tuple[str, ...], about: os.stat_result, found: Scan) -> None:
         why, name = _unusable(about, stat.S_ISREG), name_in_file(*path)
         if why is None and name is None:
             why = "entries are files that end in .json, with a name that can be printed"
@@ -306,14 +306,11 @@ class MemoryFiles:
 
         Other processes write to directories whose names begin with a dot; only stale files are removed there.
         """
-        with disk_errors(f"opening {self._name}"), self._opened(make=True) as top:
-            directories = [item.name for item in os.scandir(top) if item.is_dir(follow_symlinks=False)]
-            for directory in ("", *directories):
-                newest = time.time() - (_UNFINISHED if directory.startswith(".") else 0)
-                with contextlib.suppress(StoreUnavailable), self._opened(*filter(None, [directory])) as fd:
-                    for item in os.scandir(fd):
-                        if _is_temporary(item) and item.stat(follow_symlinks=False).st_mtime <= newest:
-                            os.unlink(item.name, dir_fd=fd)
+        with disk_errors(f"looking through {self._name}"):
+            for path, about, parent in self._walk():
+                newest = time.time() - (_UNFINISHED if len(path) > 1 and path[0].startswith(".") else 0)
+                if path[-1].endswith(_TEMPORARY) and about.st_mtime <= newest:
+                    os.unlink(path[-1], dir_fd=parent)
 
     def locked(self, timeout: float) -> locked:
         """Take the lock that every writer holds, until the end of ``with``. The kernel frees it if its holder dies.
@@ -332,28 +329,27 @@ class MemoryFiles:
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for part in (self._name, *parts):
-                inner = _open_directory(fd, part, make=make)
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=fd)
+                        sync_all(fd)
+                inner = _open(fd, part, is_directory=True)
                 os.close(fd)
                 fd = inner
+                if make and stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:  # noqa: PLR2004 — private
+                    os.fchmod(fd, 0o700)
             yield fd
         finally:
             os.close(fd)
 
 
-def _open_directory(parent: int, name: str, *, make: bool) -> int:
-    """Open the directory *name*. Raises `StoreUnavailable` if it is a symlink or not owned by this user."""
-    if make:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o700, dir_fd=parent)
-            sync_all(parent)
+def _open(parent: int, name: str, *, is_directory: bool = False) -> int:
+    """Open a file or directory for reading. Raises `StoreUnavailable` if it is a link or another user's."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    why = _unusable(about, stat.S_ISDIR)
+    why = _unusable(about, stat.S_ISDIR if is_directory else stat.S_ISREG)
     if why:
         raise StoreUnavailable(f"{name} is not used: {why}", hint="remove it, or choose another project")
-    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=parent)
-    if make and stat.S_IMODE(about.st_mode) != 0o700:  # noqa: PLR2004 — private
-        os.fchmod(fd, 0o700)
-    return fd
+    return os.open(name, _READ | (os.O_DIRECTORY if is_directory else 0), dir_fd=parent)
 
 
 def _unusable(about: os.stat_result, is_right: Callable[[int], bool]) -> str | None:
@@ -367,11 +363,7 @@ def _unusable(about: os.stat_result, is_right: Callable[[int], bool]) -> str | N
 
 
 def _temporary(file: str) -> str:
-    return f"{file}.{os.getpid()}.tmp"
-
-
-def _is_temporary(item: os.DirEntry[str]) -> bool:
-    return item.name.endswith(".tmp")
+    return f"{file}.{os.getpid()}{_TEMPORARY}"
 
 
 def _write_temporary(parent: int, file: str, data: bytes, unfinished: contextlib.ExitStack) -> None:

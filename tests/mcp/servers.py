@@ -38,13 +38,10 @@ async def connected(
 ) -> AsyncIterator[tuple[Client, ProjectMemory]]:
     """The official client, connected to a server in this process."""
     memory = ProjectMemory(project, state=project.parent / "state", **options)
-    server = MemoryServer(
-        ServedProject.of(memory),
-        store or MemoryStore(),
-        work_in(project),
-        all_projects=all_projects,
+    served = ServedProject(
+        memory.place, store or MemoryStore(), work_in(project), memory=memory, all_projects=all_projects
     )
-    async with memory, Client(server, mode=mode) as client:
+    async with memory, Client(MemoryServer(served), mode=mode) as client:
         yield client, memory
 
 

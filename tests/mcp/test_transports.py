@@ -21,7 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ListRootsResult, Root
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory import literal_project
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, http_app
 from snapshot_plugin.store.memory import MemoryStore
@@ -97,7 +97,7 @@ def test_http_without_the_token_is_refused(project: Path) -> None:
 
 
 def test_a_short_token_is_refused(project: Path) -> None:
-    server = MemoryServer(ServedProject.of(ProjectMemory(project, state=project)), MemoryStore(), work_in(project))
+    server = MemoryServer(ServedProject(literal_project(project), MemoryStore(), work_in(project)))
     with pytest.raises(InvalidInput):
         http_app(server, token="short")
 
@@ -159,16 +159,16 @@ import signal
 import sys
 from pathlib import Path
 import anyio
-from snapshot_plugin.memory import ProjectMemory
+from snapshot_plugin.memory import literal_project
 from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, serve_stdio
 from snapshot_plugin.store.memory import MemoryStore
 from tests.mcp.servers import work_in
 
 async def main():
-    project = ServedProject(sys.argv[1])
+    project = ServedProject(literal_project(sys.argv[1]), MemoryStore(), work_in(Path(sys.argv[1])))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_stdio, MemoryServer(project, MemoryStore(), work_in(Path(sys.argv[1]))))
+        tasks.start_soon(serve_stdio, MemoryServer(project))
         with anyio.fail_after(30):
             while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
                 await anyio.sleep(0.01)

@@ -51,15 +51,21 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
         raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.cli.output import Output
+    from snapshot_plugin.memory.place import literal_project
     from snapshot_plugin.memory.server.project import ServedProject
     from snapshot_plugin.operations.work import Work
 
-    served = ServedProject(
-        project, asks_roots=port is None, say=lambda line: click.echo(f"asnap mcp: {line}", err=True)
-    )
     call = Call(out=Output(), place=store, no_input=True)
     work = Work(call.config, call.environ, call.now)  # without its progress bar: standard output is the client's
-    server = MemoryServer(served, call.opened(background=True), work, all_projects=all_projects)
+    served = ServedProject(
+        literal_project(project) if project else None,
+        call.opened(background=True),
+        work,
+        all_projects=all_projects,
+        asks_roots=port is None,
+        say=lambda line: click.echo(f"asnap mcp: {line}", err=True),
+    )
+    server = MemoryServer(served)
     if port is None:
         if sys.stdin.isatty():
             click.echo(

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools.base import Tool
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.ports import utc_now
@@ -16,13 +16,13 @@ from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS,
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.memory.server.project import Served
-from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, tool
+from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, argument, tool
 from snapshot_plugin.memory.understand import understand
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
-_More = Annotated[dict[str, Any] | None, Field(description="Anything else you know about it.")]
-_Page = Annotated[int | None, Field(ge=0, description="For load of a long list: where to start, how many.")]
+_More = Annotated[dict[str, Any] | None, argument("Anything else you know about it.")]
+_Page = Annotated[int | None, argument("For load of a long list: where to start, how many.", ge=0)]
 _ACTIONS = {"get": "load", "read": "load", "recall": "load", "set": "save", "put": "save", "remove": "delete"}
 _Action = Annotated[
     Literal["save", "load", "list", "delete", "stats"], BeforeValidator(lambda said: _ACTIONS.get(said, said))
@@ -32,14 +32,18 @@ _Action = Annotated[
 async def session_store(
     *,
     project: Served,
-    action: Annotated[_Action, Field(description="What to do.")],
-    namespace: Annotated[str | None, Field(description='A logical group; "default" if left out.')] = None,
-    key: Annotated[str | None, Field(description="The entry's name. Needed for save, load, delete.")] = None,
-    data: Annotated[Any, Field(description="For save: any JSON value but null.")] = None,
-    confirm: Annotated[bool, Field(description='For delete of namespace "*": must be true.')] = False,
+    action: Annotated[_Action, argument("What to do.")],
+    namespace: Annotated[str | None, argument('A logical group; "default" if left out.')] = None,
+    key: Annotated[
+        str | None, argument("The entry's name. Needed for save, load, delete.", "key", "name", "id")
+    ] = None,
+    data: Annotated[
+        Any, argument("For save: any JSON value but null.", "data", "value", "content", "body", "json")
+    ] = None,
+    confirm: Annotated[bool, argument('For delete of namespace "*": must be true.')] = False,
     start: _Page = None,
     limit: _Page = None,
-    more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,  # noqa: ARG001 — takes the rest
+    more: Annotated[dict[str, Any] | None, argument("Not needed.")] = None,  # noqa: ARG001 — takes the rest
 ) -> Answer:
     """Remember things for later sessions in this project, and recall them.
 
@@ -103,12 +107,10 @@ async def load_session_context(*, project: Served) -> Answer:
 async def record_error(
     *,
     project: Served,
-    error: Annotated[Any, Field(description="The message, or an object or list with what you know.")] = None,
-    fingerprint: Annotated[
-        str | None, Field(description="The error's name; made from the rest if left out.")
-    ] = None,
-    count: Annotated[int | None, Field(ge=1, description="How often it occurred; 1 if left out.")] = None,
-    resolved: Annotated[Any, Field(description="true or a date once it is fixed.")] = None,
+    error: Annotated[Any, argument("The message, or an object or list with what you know.")] = None,
+    fingerprint: Annotated[str | None, argument("The error's name; made from the rest if left out.")] = None,
+    count: Annotated[int | None, argument("How often it occurred; 1 if left out.", ge=1)] = None,
+    resolved: Annotated[Any, argument("true or a date once it is fixed.")] = None,
     more: _More = None,
 ) -> Answer:
     """Record an error that occurred, or that one is resolved. Counts add up over sessions.
@@ -129,11 +131,11 @@ async def record_error(
 async def observe_endpoint(
     *,
     project: Served,
-    endpoint: Annotated[Any, Field(description='As "GET /api/users".')] = None,
+    endpoint: Annotated[Any, argument('As "GET /api/users".')] = None,
     method: str | None = None,
     path: str | None = None,
-    response: Annotated[Any, Field(description="What it answered, or its shape.")] = None,
-    ms: Annotated[Any, Field(description='How long it took: milliseconds, or "1.2s".')] = None,
+    response: Annotated[Any, argument("What it answered, or its shape.")] = None,
+    ms: Annotated[Any, argument('How long it took: milliseconds, or "1.2s".')] = None,
     more: _More = None,
 ) -> Answer:
     """Record that an endpoint of the project's API was seen, and how long it took.
@@ -149,12 +151,10 @@ async def observe_endpoint(
 async def set_noise(
     *,
     project: Served,
-    pattern: Annotated[
-        Any, Field(description="Text that noise contains; * stands for anything. Or a list.")
-    ] = None,
+    pattern: Annotated[Any, argument("Text that noise contains; * stands for anything. Or a list.")] = None,
     reason: str | None = None,
-    remove: Annotated[Any, Field(description="true to remove the rule.")] = None,
-    auto: Annotated[bool, Field(description="true if it was detected, not chosen by a person.")] = False,
+    remove: Annotated[Any, argument("true to remove the rule.")] = None,
+    auto: Annotated[bool, argument("true if it was detected, not chosen by a person.")] = False,
     more: _More = None,
 ) -> Answer:
     """Add a rule for what is not worth looking at, or remove one. It holds at once and in later sessions.
@@ -169,9 +169,19 @@ async def set_noise(
 async def compare_baseline(
     *,
     project: Served,
-    name: Annotated[str, Field(description="The baseline's key.")],
-    observed: Annotated[Any, Field(description="What you see now, in the form the baseline was saved in.")] = None,
-    more: Annotated[dict[str, Any] | None, Field(description="Not needed.")] = None,
+    name: Annotated[str, argument("The baseline's key.", "name", "key", "baseline", "baseline_name", "feature")],
+    observed: Annotated[
+        Any,
+        argument(
+            "What you see now, in the form the baseline was saved in.",
+            "observed",
+            "data",
+            "observation",
+            "current",
+            "actual",
+        ),
+    ] = None,
+    more: Annotated[dict[str, Any] | None, argument("Not needed.")] = None,
 ) -> Answer:
     """Compare what a feature does now with its baseline from an earlier session.
 
@@ -288,15 +298,11 @@ async def _cleared(memory: ProjectMemory, *, confirm: bool) -> Answer:
     return {"namespace": "*", "cleared": True}
 
 
-_DATA = {"value": "data", "content": "data", "body": "data", "json": "data", "name": "key", "id": "key"}
-_SEEN = dict.fromkeys(("key", "baseline", "baseline_name", "feature"), "name") | dict.fromkeys(
-    ("data", "observation", "current", "actual"), "observed"
-)
 MEMORY_TOOLS: list[Tool] = [
     tool(load_session_context, "What earlier sessions left", READS, structured=False),
-    tool(session_store, "Remember and recall", DELETES, aliases=_DATA),
+    tool(session_store, "Remember and recall", DELETES),
     tool(record_error, "Record or resolve an error", ADDS),
     tool(observe_endpoint, "Record an endpoint and its time", ADDS),
     tool(set_noise, "Add or remove a noise rule", ADDS),
-    tool(compare_baseline, "Compare with a baseline", READS, aliases=_SEEN),
+    tool(compare_baseline, "Compare with a baseline", READS),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,34 +13,42 @@ from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp_types import ListRootsResult
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.memory.place import ProjectPlace, find_project, literal_project
+from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.project_memory import ProjectMemory
+from snapshot_plugin.operations.scope import Selection
+from snapshot_plugin.operations.work import Work
+from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Served", "ServedProject"]
 
 
 class ServedProject:
-    """The project of one server: named by the user, else by the client's roots, else by the current directory."""
+    """The project of one server, its memory, and the sessions of *store* that an agent may see.
+
+    The user names the project (*place*), else the client's roots do, else the current directory.
+    """
 
     def __init__(
         self,
-        named: str | os.PathLike[str] | None = None,
+        place: ProjectPlace | None,
+        store: SnapshotStore,
+        work: Work,
         *,
+        memory: ProjectMemory | None = None,
+        all_projects: bool = False,
         asks_roots: bool = False,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self.place = literal_project(named) if named is not None else None
-        self.asks_roots = asks_roots and named is None
+        self.place, self.store, self.work = place, store, work
+        self.asks_roots = asks_roots and place is None
         """Whether the client still has to be asked for its roots."""
-        self._say = say
-        self._memory: ProjectMemory | None = None
+        self._memory, self._all_projects, self._say = memory, all_projects, say
 
-    @classmethod
-    def of(cls, memory: ProjectMemory) -> ServedProject:
-        """The project of a memory that is already open."""
-        served = cls(memory.project)
-        served._memory = memory
-        return served
+    @property
+    def scope(self) -> Selection:
+        """The sessions that the agent may see. Raises `InvalidInput` if there is no project."""
+        here = str(self.choose().directory)
+        return Selection(below=None if self._all_projects else here, unplaced=self._all_projects)
 
     def announce(self) -> None:
         """Report which project is served and what its memory holds, without counting a session."""

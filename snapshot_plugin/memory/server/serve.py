@@ -20,16 +20,8 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import SaveOnSignal
 from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
 from snapshot_plugin.memory.server.project import ServedProject
-from snapshot_plugin.memory.server.session_tools import (
-    SESSION_TOOLS,
-    StoredSessions,
-    list_snapshots,
-    resume_plan,
-    show_session,
-)
+from snapshot_plugin.memory.server.session_tools import SESSION_TOOLS, list_snapshots, resume_plan, show_session
 from snapshot_plugin.memory.server.tools import Answer, serving
-from snapshot_plugin.operations.work import Work
-from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["LOOPBACK", "PATH", "MemoryServer", "http_app", "serve_http", "serve_stdio"]
 
@@ -43,17 +35,14 @@ into earlier conversations."""
 
 
 class MemoryServer(MCPServer[Any]):
-    """Tools and resources over a project and a store. The caller runs and closes both."""
+    """Tools and resources over a project. The caller runs the server, and closes the project and its store."""
 
-    def __init__(
-        self, project: ServedProject, store: SnapshotStore, work: Work, *, all_projects: bool = False
-    ) -> None:
+    def __init__(self, project: ServedProject) -> None:
         super().__init__(
             name="asnap", title="Agent session memory", instructions=_INSTRUCTIONS, log_level="WARNING",
             version=version("snapshot-plugin"), tools=[*MEMORY_TOOLS, *SESSION_TOOLS],
         )  # fmt: skip
-        self.project, self.store = project, store
-        self._work, self._all_projects = work, all_projects
+        self.project = project
         resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
             "context": ("memory/context", "What earlier sessions left", self._context),
             "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
@@ -65,11 +54,6 @@ class MemoryServer(MCPServer[Any]):
         for name, (uri, title, read) in resources.items():
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
 
-    def sessions(self) -> StoredSessions:
-        """The sessions that an agent of the project may see. Raises `InvalidInput` if there is no project."""
-        here = self.project.choose().directory
-        return StoredSessions(self.store, here, self._work, all_projects=self._all_projects)
-
     async def _context(self) -> Answer:
         return await load_session_context(project=self.project)
 
@@ -80,13 +64,13 @@ class MemoryServer(MCPServer[Any]):
         return list(await (await self.project.memory()).list(namespace))
 
     async def _listed(self) -> Answer:
-        return await list_snapshots(sessions=self.sessions, limit=100)
+        return await list_snapshots(project=self.project, limit=100)
 
     async def _session(self, session_id: str) -> Answer:
-        return await show_session(sessions=self.sessions, session_id=session_id, limit=50)
+        return await show_session(project=self.project, session_id=session_id, limit=50)
 
     async def _plan(self, session_id: str) -> Answer:
-        return await resume_plan(sessions=self.sessions, session_id=session_id)
+        return await resume_plan(project=self.project, session_id=session_id)
 
 
 async def serve_stdio(server: MemoryServer) -> None:
@@ -127,7 +111,7 @@ async def _serve(server: MemoryServer, run: Callable[[], Awaitable[None]]) -> No
     # Open the store only when a tool needs it: the memory works without a store, and without its key.
     project = server.project
     project.announce()
-    async with aclosing(server.store), anyio.create_task_group() as tasks:
+    async with aclosing(project.store), anyio.create_task_group() as tasks:
         if SaveOnSignal.is_possible():
             tasks.start_soon(SaveOnSignal(project.aclose).run)
         try:

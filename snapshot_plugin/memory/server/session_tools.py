@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
 
 import anyio.to_thread
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.resolve import Resolve
 from mcp.server.mcpserver.tools.base import Tool
 from pydantic import Field
 
@@ -25,108 +22,50 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.predeploy import ask_everyone
-from snapshot_plugin.memory.server.project import Served
-from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, tool
+from snapshot_plugin.memory.server.project import Served, ServedProject
+from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, argument, tool
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.operations.scope import Selection, reason
+from snapshot_plugin.operations.scope import reason
 from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.transcript import MessagePart, Said, said_of
-from snapshot_plugin.operations.work import Work
-from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+from snapshot_plugin.store.base import StoredSnapshot
 
-__all__ = ["SESSION_TOOLS", "StoredSessions", "list_snapshots", "resume_plan", "show_session"]
+__all__ = ["SESSION_TOOLS", "list_snapshots", "resume_plan", "show_session"]
 
 _TIMEOUT: Final = 30.0
 _LONGEST: Final = 4000
 _LINE: Final = ("session_id", "seq", "state", "agent", "cwd", "messages", "turns", "tokens")
-
-
-class StoredSessions:
-    """The sessions of a project in the snapshot store. With *all_projects*, those of other projects too."""
-
-    def __init__(self, store: SnapshotStore, project: Path, work: Work, *, all_projects: bool = False) -> None:
-        self.store, self.project, self.work = store, project, work
-        self.scope = Selection(below=None if all_projects else str(project), unplaced=all_projects)
-
-    async def metas(self) -> tuple[Sequence[SnapshotMeta], list[str], int]:
-        """The visible sessions, last changed first; notices; and the number of hidden sessions."""
-        try:
-            metas = await self.store.list()
-        except StoreNotFound as error:
-            return (), _never_stored(error), 0
-        seen = [meta for meta in metas if reason(meta, self.scope) is None]
-        return seen, [], len(metas) - len(seen)
-
-    async def read(self, session_id: str, at: int | None = None) -> StoredSnapshot:
-        """Read a session. Raises `SnapshotNotFound` if it is of another project."""
-        found = await self.store.read(session_id, at=at)
-        if reason(found.meta, self.scope) is not None:
-            raise SnapshotNotFound(
-                f"session {session_id!r} is not of this project", session_id=session_id,
-                hint="the user can allow it: asnap mcp --all-projects",
-            )  # fmt: skip
-        return found
-
-    async def owner(self, session_id: str) -> Owner | None:
-        """The process that runs a stored session; None if no process does, or if that is unknown."""
-        place = place_of(self.store)
-        return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
-
-    async def line(self, meta: SnapshotMeta) -> Answer:
-        """A summary of a session."""
-        return answer_of(
-            **{field: getattr(meta, field) for field in _LINE}, saved_at=rfc3339(meta.saved_at),
-            updated_at=rfc3339(meta.updated_at) if meta.updated_at else None, title=_clean(meta.title),
-            problem=_clean(meta.problem), tags=[_clean(tag) for tag in meta.tags],
-            live=await self.owner(meta.session_id) is not None,
-        )  # fmt: skip
-
-
-def _never_stored(error: StoreNotFound) -> list[str]:
-    return [f"no session was ever stored: {error.message}"]
-
-
-def _clean(text: str | None) -> str | None:
-    return None if text is None else redact(text)[0]
-
-
-async def _sessions(ctx: Context[Any, Any], project: Served) -> Callable[[], StoredSessions]:
-    assert project is ctx.mcp_server.project  # type: ignore[attr-defined]  # noqa: S101 — asked for its roots
-    return ctx.mcp_server.sessions  # type: ignore[attr-defined,no-any-return]
-
-
-Sessions = Annotated[Callable[[], StoredSessions], Resolve(_sessions)]
-"""A parameter of tools: returns the visible sessions. Raises `InvalidInput` if there is no project."""
 _Limit = Annotated[int, Field(ge=1, le=200)]
-_At = Annotated[int | None, Field(ge=1, description="The snapshot's number; the newest if left out.")]
-_Session = Annotated[str, Field(description="The session's id, from list_snapshots.")]
-_LiveSession = Annotated[str | None, Field(description="The one live session of this project if left out.")]
-_LastSession = Annotated[str | None, Field(description="The session that changed last if left out.")]
-_Start = Annotated[int | None, Field(ge=0, description="First message; the last ones if left out.")]
-_Query = Annotated[str, Field(description='Words, "a phrase", begin*, this OR that, this NOT that.')]
-_Tag = Annotated[str, Field(min_length=1, max_length=100, description="How to find it again.")]
+_At = Annotated[int | None, argument("The snapshot's number; the newest if left out.", ge=1)]
+_ID = ("session_id", "session", "id")
+_Session = Annotated[str, argument("The session's id, from list_snapshots.", *_ID)]
+_LiveSession = Annotated[str | None, argument("The one live session of this project if left out.", *_ID)]
+_LastSession = Annotated[str | None, argument("The session that changed last if left out.", *_ID)]
+_Start = Annotated[int | None, argument("First message; the last ones if left out.", ge=0)]
+_WORDS = 'Words, "a phrase", begin*, this OR that, this NOT that.'
+_Query = Annotated[str, argument(_WORDS, "query", "text", "q")]
+_Tag = Annotated[str, argument("How to find it again.", min_length=1, max_length=100)]
 
 
-async def list_snapshots(*, sessions: Sessions, limit: _Limit = 20) -> Answer:
+async def list_snapshots(*, project: Served, limit: _Limit = 20) -> Answer:
     """Agent sessions of this project that are stored."""
-    seen = sessions()
-    metas, notices, others = await seen.metas()
-    lines = [await seen.line(meta) for meta in metas[:limit]]
+    metas, notices, others = await _visible(project)
+    lines = [await _line(project, meta) for meta in metas[:limit]]
     return {"sessions": lines, "hidden": len(metas) - len(lines) + others, "notices": notices}
 
 
-async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 10) -> Answer:
+async def search_sessions(*, project: Served, query: _Query, limit: _Limit = 10) -> Answer:
     """Find what was said or done in stored sessions of this project; show_session opens a hit."""
     if not query.strip():
         raise InvalidInput("there is nothing to search for", hint="pass some words")
-    seen = sessions()
-    asked = SearchRequest(query=query, cwd=seen.scope.below, unplaced=seen.scope.unplaced, limit=limit)
+    scope = project.scope
+    asked = SearchRequest(query=query, cwd=scope.below, unplaced=scope.unplaced, limit=limit)
     try:
-        found = await search(seen.work, seen.store, asked)
+        found = await search(project.work, project.store, asked)
     except StoreNotFound as error:
         return {"hits": [], "total_hits": 0, "sessions_searched": 0, "notices": _never_stored(error)}
     hits = [
@@ -140,16 +79,15 @@ async def search_sessions(*, sessions: Sessions, query: _Query, limit: _Limit = 
 
 
 async def show_session(
-    *, sessions: Sessions, session_id: _Session, at: _At = None, start: _Start = None, limit: _Limit = 20
+    *, project: Served, session_id: _Session, at: _At = None, start: _Start = None, limit: _Limit = 20
 ) -> Answer:
     """Read a stored session of this project. Secrets are taken out."""
-    seen = sessions()
-    found = await seen.read(session_id, at)
+    found = await _read(project, session_id, at)
     total = len(found.snapshot.messages)
     first = max(0, total - limit) if start is None else start
     shown = said_of(found.snapshot, tools=False, first=first + 1, last=first + limit)
     return answer_of(
-        session=await seen.line(found.meta), trigger=found.meta.trigger,
+        session=await _line(project, found.meta), trigger=found.meta.trigger,
         plan=[_clean(f"[{entry.status}] {entry.content}") for entry in found.snapshot.plan],
         current_task=_clean(found.snapshot.current_task),
         messages=await anyio.to_thread.run_sync(lambda: [_viewed(message) for message in shown]),
@@ -157,11 +95,10 @@ async def show_session(
     )  # fmt: skip
 
 
-async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, tag: _Tag = "agent") -> Answer:
+async def take_snapshot(*, project: Served, session_id: _LiveSession = None, tag: _Tag = "agent") -> Answer:
     """Save a running session now, under a tag. Only its own process can; it is asked."""
-    seen = sessions()
-    newest = (await seen.read(session_id or await _only_live_one(seen))).meta
-    outcomes = await ask_everyone(seen.store, tag=tag, within=_TIMEOUT, only={newest.session_id})
+    newest = (await _read(project, session_id or await _only_live_one(project))).meta
+    outcomes = await ask_everyone(project.store, tag=tag, within=_TIMEOUT, only={newest.session_id})
     if not outcomes or outcomes[0].owner is None:
         raise NotFound(
             f"session {newest.session_id!r} is not live; its newest snapshot is {newest.seq}",
@@ -176,16 +113,15 @@ async def take_snapshot(*, sessions: Sessions, session_id: _LiveSession = None, 
     return {"session_id": newest.session_id, "seq": done.seq, "tag": tag, "owner_pid": owner.pid}
 
 
-async def resume_plan(*, sessions: Sessions, session_id: _LastSession = None, at: _At = None) -> Answer:
+async def resume_plan(*, project: Served, session_id: _LastSession = None, at: _At = None) -> Answer:
     """What bringing a session back would do, and the command for it. Nothing is done."""
-    seen = sessions()
     if session_id is None:
-        metas, _, _ = await seen.metas()
+        metas, _, _ = await _visible(project)
         if not metas:
-            raise NotFound(f"no session of {seen.project} is stored")
+            raise NotFound(f"no session of {project.choose().directory} is stored")
         session_id = metas[0].session_id
-    found = await seen.read(session_id, at)
-    owner = await seen.owner(session_id)
+    found = await _read(project, session_id, at)
+    owner = await _owner(project, session_id)
     snapshot, notices = repair(found.snapshot)
     agent, config = snapshot.agent, snapshot.config
     command = list(agent.command) if agent else []
@@ -203,9 +139,55 @@ async def resume_plan(*, sessions: Sessions, session_id: _LastSession = None, at
     )  # fmt: skip
 
 
-async def _only_live_one(seen: StoredSessions) -> str:
-    metas, _, _ = await seen.metas()
-    live = [meta.session_id for meta in metas if await seen.owner(meta.session_id) is not None]
+async def _visible(project: ServedProject) -> tuple[Sequence[SnapshotMeta], list[str], int]:
+    """The visible sessions, last changed first; notices; and the number of hidden sessions."""
+    scope = project.scope
+    try:
+        metas = await project.store.list()
+    except StoreNotFound as error:
+        return (), _never_stored(error), 0
+    seen = [meta for meta in metas if reason(meta, scope) is None]
+    return seen, [], len(metas) - len(seen)
+
+
+def _never_stored(error: StoreNotFound) -> list[str]:
+    return [f"no session was ever stored: {error.message}"]
+
+
+async def _read(project: ServedProject, session_id: str, at: int | None = None) -> StoredSnapshot:
+    """Read a session. Raises `SnapshotNotFound` if it is of another project."""
+    scope, found = project.scope, await project.store.read(session_id, at=at)
+    if reason(found.meta, scope) is not None:
+        raise SnapshotNotFound(
+            f"session {session_id!r} is not of this project", session_id=session_id,
+            hint="the user can allow it: asnap mcp --all-projects",
+        )  # fmt: skip
+    return found
+
+
+async def _owner(project: ServedProject, session_id: str) -> Owner | None:
+    """The process that runs a stored session; None if no process does, or if that is unknown."""
+    place = place_of(project.store)
+    return await anyio.to_thread.run_sync(place.owner, session_id) if place else None
+
+
+async def _line(project: ServedProject, meta: SnapshotMeta) -> Answer:
+    """A summary of a session."""
+    return answer_of(
+        **{field: getattr(meta, field) for field in _LINE}, saved_at=rfc3339(meta.saved_at),
+        updated_at=rfc3339(meta.updated_at) if meta.updated_at else None, title=_clean(meta.title),
+        problem=_clean(meta.problem), tags=[_clean(tag) for tag in meta.tags],
+        live=await _owner(project, meta.session_id) is not None,
+    )  # fmt: skip
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else redact(text)[0]
+
+
+async def _only_live_one(project: ServedProject) -> str:
+    metas, _, _ = await _visible(project)
+    live = [meta.session_id for meta in metas if await _owner(project, meta.session_id) is not None]
     if len(live) != 1:
         raise InvalidInput(
             f"{len(live)} sessions of this project are live{': ' if live else ''}{', '.join(live)}",
@@ -251,11 +233,10 @@ def _text(piece: MessagePart) -> str:
     return f"[{kind}] {piece.text}".strip()
 
 
-_ID = {"session": "session_id", "id": "session_id"}
 SESSION_TOOLS: list[Tool] = [
     tool(list_snapshots, "Stored sessions", READS),
-    tool(search_sessions, "Search sessions", READS, aliases={"text": "query", "q": "query"}),
-    tool(show_session, "Show a session", READS, aliases=_ID),
-    tool(take_snapshot, "Save a live session now", ADDS, aliases=_ID),
-    tool(resume_plan, "Plan a resume", READS, aliases=_ID),
+    tool(search_sessions, "Search sessions", READS),
+    tool(show_session, "Show a session", READS),
+    tool(take_snapshot, "Save a live session now", ADDS),
+    tool(resume_plan, "Plan a resume", READS),
 ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, ParamSpec
 
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, ValidationError
 
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 
-__all__ = ["ADDS", "DELETES", "ERROR", "READS", "Answer", "answer_of", "serving", "tool"]
+__all__ = ["ADDS", "DELETES", "ERROR", "READS", "Answer", "answer_of", "argument", "serving", "tool"]
 
 ERROR: Final = "asnap/error"
 """The key in ``_meta`` under which a failed call reports its error."""
@@ -37,6 +37,11 @@ Answer = dict[str, Any]
 P = ParamSpec("P")
 
 
+def argument(description: str, *names: str, **limits: Any) -> Any:
+    """Describe an argument to the model. It is accepted under each of *names*; the schema has the first."""
+    return Field(description=description, validation_alias=AliasChoices(*names) if names else None, **limits)
+
+
 def answer_of(**fields: Any) -> Answer:
     """An answer without empty fields; empty lists stay."""
     return {name: value for name, value in fields.items() if value is not None and value != {}}
@@ -48,19 +53,18 @@ def tool(
     annotations: ToolAnnotations,
     *,
     structured: bool = True,
-    aliases: Mapping[str, str] | None = None,
 ) -> Tool:
     """Make a tool from *function*, which its docstring describes to the model.
 
-    A parameter ``more`` receives every argument that has no parameter. *aliases* are other names of parameters. An
-    answer that is not *structured* is sent as text only.
+    A parameter ``more`` receives every argument that has no parameter. An answer that is not *structured* is sent
+    as text only.
     """
     made = _Tool.from_function(
         _answering(function, structured=structured), title=title, description=inspect.getdoc(function),
         annotations=annotations, structured_output=None if structured else False,
     )  # fmt: skip
-    if aliases or "more" in made.fn_metadata.arg_model.model_fields:
-        made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model, aliases or {})
+    if "more" in made.fn_metadata.arg_model.model_fields:
+        made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model)
     return made
 
 
@@ -99,24 +103,13 @@ def _text(text: str, **more: Any) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], **more)
 
 
-def _collecting(arguments: Any, aliases: Mapping[str, str]) -> Any:
+def _collecting(arguments: Any) -> Any:
     class Collecting(arguments):  # type: ignore[misc]
         model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
 
-        @model_validator(mode="before")
-        @classmethod
-        def _named(cls, given: Any) -> Any:
-            known = {name: value for name, value in given.items() if name not in aliases}
-            for alias, name in aliases.items():
-                if alias in given:
-                    known.setdefault(name, given[alias])
-            return known
-
         def model_dump_one_level(self) -> dict[str, Any]:
             known: dict[str, Any] = super().model_dump_one_level()
-            if "more" in known:
-                known["more"] = {**(known["more"] or {}), **(self.model_extra or {})}
-            return known
+            return {**known, "more": {**(known["more"] or {}), **(self.model_extra or {})}}
 
     return Collecting
 
