@@ -110,11 +110,9 @@ class MemoryView:
         self.entries = dict(self.scan.entries)
         """All entries."""
         self.meta = self._stored_meta(session)
-        self._meta_before = dict(self.meta)
+        self.meta_before = dict(self.meta)
         pending = {path: self._stored(path, _CHANGES.validate_python) for path in self.scan.pending}
-        self.pending: dict[tuple[str, ...], list[MemoryChange]] = {
-            p: group for p, group in pending.items() if group
-        }
+        self.pending = {path: group for path, group in pending.items() if group is not None}
         """The changes in each file of ``.pending``. They are not applied yet."""
 
     def _stored_meta(self, session: int) -> Entry:
@@ -321,7 +319,7 @@ class MemoryView:
                     document.refused = error
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
-        if self.meta != self._meta_before:
+        if self.meta != self.meta_before:
             self.scan.refuse(META)
             self._writes[META] = encoded(self.meta)
         return self._writes

@@ -107,7 +107,6 @@ class MemoryEngine:
 
     def begin(self) -> None:
         """Count a session. If the disk refuses, it is counted in memory until the disk allows."""
-        self.previous = self._on_disk().meta["last_session"]
         with contextlib.suppress(StoreUnavailable):
             self.write([self.change("begin")])
         self.session = self._meta["session_count"]
@@ -121,13 +120,16 @@ class MemoryEngine:
             StoreUnavailable: the disk refuses; the changes are kept in memory and written later.
         """
         try:
-            self._make_root()
-            with self.files.locked(_TIMEOUT), self._guard:
-                self._tidy()
-                outcomes = self._commit(changes)
-                self.persistence, self._why = "disk", ""
-        except MemoryReadOnly as held:
-            return self._put_off(changes, held)
+            if self.sizes is None:  # a project's directory is never made
+                with disk_errors(f"making {self.root}"):
+                    make_private_dir(self.root)
+            try:
+                with self.files.locked(_TIMEOUT), self._guard:
+                    self._tidy()
+                    outcomes = self._commit(changes)
+                    self.persistence, self._why = "disk", ""
+            except MemoryReadOnly as held:
+                return self._put_off(changes, held)
         except StoreUnavailable as error:
             self._keep(changes, error)
             raise
@@ -160,12 +162,8 @@ class MemoryEngine:
         with self._guard:
             queued = self.queue[:]
             group = [change._asdict() for change in (*queued, *changes)]
-            try:
-                if group:
-                    self.files.replace({(PENDING, f"{new_id()}{SUFFIX}"): encoded(group)})
-            except StoreUnavailable as error:
-                self._keep(changes, error)
-                raise
+            if group:
+                self.files.replace({(PENDING, f"{new_id()}{SUFFIX}"): encoded(group)})
             del self.queue[: len(queued)]
             self.persistence = "read-only"
             self._why = f"read-only: {held.message}; saves are kept in .asnap/.pending and delivered later"
@@ -178,11 +176,6 @@ class MemoryEngine:
             self.persistence = "memory"
             self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
             self.view()
-
-    def _make_root(self) -> None:
-        if self.sizes is None:  # a project's directory is never made
-            with disk_errors(f"making {self.root}"):
-                make_private_dir(self.root)
 
     def _tidy(self) -> None:
         if not self._is_swept:
@@ -223,6 +216,8 @@ class MemoryEngine:
         return view
 
     def _learn_from(self, view: MemoryView) -> None:
+        if not self.session:
+            self.previous = view.meta_before["last_session"]
         self._meta, self.noise = view.meta, view.document(NOISE).entries
 
     def _has_pending(self) -> bool:

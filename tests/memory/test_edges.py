@@ -61,6 +61,47 @@ async def test_damaged_entry_is_reported_and_quarantined(
         assert await memory.load("a", "k") == 2
 
 
+async def test_damaged_file_that_a_person_named_is_quarantined(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+        (project / ".asnap/a/My Note.json").write_text("{broken")
+        with pytest.raises(SnapshotCorrupted):
+            await memory.load("a", "My Note")
+        assert (project / ".asnap/.damaged/a.My Note.json").read_text() == "{broken"
+        assert await memory.namespaces() == {"a": ["k"]}
+
+
+async def test_damaged_change_that_waits_is_quarantined(open_memory: Opener, project: Path) -> None:
+    async with open_memory() as memory:
+        await memory.save("a", "k", 1)
+    pending = project / ".asnap/.pending"
+    pending.mkdir(mode=0o700)
+    (pending / "1.json").write_text('[{"op": "explode"}]')
+    async with open_memory() as memory:
+        assert len(memory.notices) == 1
+        assert await memory.load("a", "k") == 1
+    assert (project / ".asnap/.damaged/.pending.1.json").read_text() == '[{"op": "explode"}]'
+    assert names_in(pending) == set()
+
+
+async def test_unreadable_directory_is_never_taken_for_an_empty_memory(
+    open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_memory: files.MemoryFiles) -> files.Scan:
+        raise StoreUnavailable("looking through .asnap failed")
+
+    async with open_memory() as memory:
+        await memory.record_error("before")
+        await memory.flush()
+        with monkeypatch.context() as disk:
+            disk.setattr(files.MemoryFiles, "scan", unreadable)
+            with pytest.raises(StoreUnavailable):
+                await memory.save("errors", "history", {"fingerprint": "after"})
+        await memory.flush()
+        errors = (await memory.load_context()).error_history.unresolved
+        assert {error.fingerprint for error in errors} == {"before", "after"}
+
+
 @pytest.mark.requirement("GASOLINE-EDGE-CORRUPTED")
 async def test_damaged_document_is_quarantined_and_restarted(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
