@@ -39,13 +39,18 @@ class Forked(Document):
 async def fork(
     work: Work, store: SnapshotStore, ref: str, *, messages: int | None = None, title: str | None = None
 ) -> Forked:
-    """Branch the session or snapshot *ref* after its first *messages*, or after all of them."""
+    """Branch the session or snapshot *ref* after its first *messages*, or after all of them.
+
+    Raises:
+        InvalidInput: *title* cannot be a name (see `checked_name`), or there are fewer messages.
+    """
     from snapshot_plugin.manager.branches import branched
     from snapshot_plugin.model.ids import new_id
+    from snapshot_plugin.operations.labels import checked_name
 
     metas = await store.list()
     target = resolve(ref, metas)
-    name = title or free_title(target.meta.title, "fork", {meta.title for meta in metas})
+    name = checked_name(title or "") or free_title(target.meta.title, "fork", {meta.title for meta in metas})
     new = await branched(
         store, target.session_id, as_id=new_id(), now=work.now, seq=target.seq, messages=messages, title=name
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
+__all__ = ["Target", "find", "going_on", "is_special", "resolve", "short_ids"]
 
 _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
@@ -98,6 +98,11 @@ def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
             if not any(_has_name(meta, text) for meta in metas):  # an agent may use this as an id
                 raise
     return Target(_session(text, metas))
+
+
+def is_special(text: str) -> bool:
+    """Whether *text* is ``latest``, ``latest~2``, ``tag:x`` or ``session@seq``, which no session can be named."""
+    return bool(_LATEST.match(text) or text.startswith("tag:") or _AT.match(text))
 
 
 def going_on(target: Target) -> Target:

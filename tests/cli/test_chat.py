@@ -281,6 +281,7 @@ def test_sessions_switches_back_to_the_one_that_was_forked(agent: tuple[str, ...
         said(terminal, "say the first words", "the first words")
         said(terminal, "/rename", "error: give a name")
         said(terminal, "/rename trunk", "is called 'trunk'")
+        said(terminal, "/fork latest", "error: 'latest' cannot be a name")
         said(terminal, "/fork second", "restored: ")
         said(terminal, "say only in the fork", "only in the fork")
         terminal.send("/sessions" + ENTER)

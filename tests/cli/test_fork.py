@@ -112,7 +112,15 @@ def test_fork_succeeds_if_the_operation_log_cannot_be_written(asnap: Asnap, plac
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(("talk", "--at", "5"), 2), (("talk", "--at", "-1"), 2), (("nobody",), 4), (("talk@9",), 4), ((), 2)],
+    [
+        (("talk", "--at", "5"), 2),
+        (("talk", "--at", "-1"), 2),
+        (("talk", "--title", "latest"), 2),
+        (("talk", "--title", "two\nlines"), 2),
+        (("nobody",), 4),
+        (("talk@9",), 4),
+        ((), 2),
+    ],
 )
 def test_invalid_fork_is_refused_and_creates_nothing(
     asnap: Asnap, place: Path, words: tuple[str, ...], code: int

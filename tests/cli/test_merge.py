@@ -119,6 +119,12 @@ def test_bad_references_and_stores_have_their_own_exit_codes(asnap: Asnap, place
     assert refusal(asnap("merge", "root", "root")) == 7
 
 
+def test_name_that_means_something_else_is_refused(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
+    before = session_ids(place)
+    assert refusal(asnap("merge", *branches, "--title", "tag:x")) == 2
+    assert session_ids(place) == before
+
+
 def test_unknown_or_identical_sessions_are_refused(asnap: Asnap, place: Path) -> None:
     saved(place, ROOT)
     assert refusal(asnap("merge", "root", "nobody")) == 4

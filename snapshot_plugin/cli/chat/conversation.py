@@ -316,10 +316,11 @@ class Conversation:
 
     async def _fork(self, rest: str) -> None:
         from snapshot_plugin.operations.branches import free_title, record_new
+        from snapshot_plugin.operations.labels import checked_name
 
         metas = await self._store.list()
         title = next((meta.title for meta in metas if meta.session_id == self.session_id), None)
-        name = rest or free_title(title, "fork", {meta.title for meta in metas})
+        name = checked_name(rest) or free_title(title, "fork", {meta.title for meta in metas})
         params = {"sessionId": self.session_id, "cwd": self._cwd, "mcpServers": []}
         result = await self.connection.request("session/fork", {**params, "_meta": {"asnap": {"title": name}}})
         forked, summary = str(result.get("sessionId", "")), f"forked {self.session_id} in a chat"

@@ -99,10 +99,11 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
     """
     from snapshot_plugin.manager.branches import merged
     from snapshot_plugin.model.ids import new_id
+    from snapshot_plugin.operations.labels import checked_name
     from snapshot_plugin.operations.references import resolve
 
     async with call.store() as store:
-        metas = await store.list()
+        metas, title = await store.list(), checked_name(title or "")
         one, other = resolve(first, metas), resolve(second, metas)
         sides = (one.session_id, one.seq), (other.session_id, other.seq)
         result = await merged(store, *sides, as_id=new_id(), now=call.now, title=title)
