@@ -275,6 +275,51 @@ def test_ctrl_c_ends_the_start_of_an_agent_that_does_not_answer(agent: tuple[str
         assert terminal.end() == 130
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_keys_typed_before_the_first_prompt_are_shown_once(agent: tuple[str, ...], home: Path, early: bool) -> None:
+    hold = home / "hold"
+    hold.touch()
+    with Terminal("chat", "--", *agent, "--hold", str(hold)) as terminal:
+        if not early:
+            terminal.wait_for("starting the agent")
+        terminal.send("typed ahead")
+        terminal.wait_for("starting the agent")
+        assert not early or terminal.lines[0] == "starting the agent …"
+        hold.unlink()
+        terminal.wait_for("> typed ahead")
+        assert terminal.text.count("typed ahead") == 1
+        terminal.send(CTRL_C + CTRL_D)
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_ctrl_d_typed_before_the_first_prompt_leaves(agent: tuple[str, ...], home: Path, early: bool) -> None:
+    hold = home / "hold"
+    hold.touch()
+    with Terminal("chat", "--", *agent, "--hold", str(hold)) as terminal:
+        if not early:
+            terminal.wait_for("starting the agent")
+        terminal.send(CTRL_D)
+        terminal.wait_for("starting the agent")
+        hold.unlink()
+        assert terminal.end() == 0
+
+
+def test_keys_typed_before_a_question_do_not_answer_it(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say remember the zebra", "remember the zebra")
+        kill_all(terminal)
+    with Terminal("chat", "--", *agent, columns=100) as terminal:
+        terminal.send("no more zebras")
+        terminal.wait_for("Resume it? [Y/n]")
+        terminal.send("y")
+        terminal.wait_for("restored: native-load")
+        terminal.wait_for("> no more zebras")
+        terminal.send(CTRL_C + CTRL_D)
+        assert terminal.end() == 0
+
+
 def test_sessions_switches_back_to_the_one_that_was_forked(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent, columns=100, lines=40) as terminal:
         terminal.wait_for("/help for commands")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.input import create_input
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from snapshot_plugin.cli.chat.asking import prompt_session
@@ -53,7 +52,7 @@ _HELP = (
 class Conversation:
     """One person, one agent, one session at a time."""
 
-    def __init__(self, call: Call, store: SnapshotStore, command: Sequence[str]) -> None:
+    def __init__(self, call: Call, store: SnapshotStore, command: Sequence[str], keys: TurnKeys) -> None:
         self._call, self._store = call, store
         self._display = Display(colour=call.out.notes_have_colour)
         self.connection = Connection(
@@ -69,7 +68,7 @@ class Conversation:
         self._agent = "agent"
         self._restored: dict[str, str] = {}
         """How each session of this chat was restored; empty for sessions that began in it."""
-        self.keys = TurnKeys(self._cancel)
+        self.keys = keys
         self._cancelling = self._abandoning = anyio.Event()
         self._is_leaving = False
         self._prompt: PromptSession[str] = prompt_session(self._status, colour=call.out.notes_have_colour)
@@ -175,7 +174,8 @@ class Conversation:
 
     async def run(self) -> None:
         """Read and send prompts until the user leaves or the agent ends."""
-        with create_input().raw_mode():  # also between turn and prompt: the kernel would swallow Ctrl-D there
+        with self.keys.source.raw_mode():  # also between turn and prompt: the kernel would swallow Ctrl-D there
+            self.keys.take_typed()
             await self._run()
 
     async def _run(self) -> None:
@@ -246,7 +246,7 @@ class Conversation:
         stop = ""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_asked, tasks.cancel_scope)
-            with self.keys.listening():
+            with self.keys.listening(self._cancel):
                 try:
                     result = await self.connection.request("session/prompt", params)
                     stop = plain(str(result.get("stopReason", "")))

@@ -1,4 +1,4 @@
-"""Keys while the agent works: Ctrl-C cancels, one key answers a question, others go to the next prompt."""
+"""Keys while there is no prompt: Ctrl-C cancels, one key answers a question, others go to the next prompt."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import anyio
-from prompt_toolkit.input import create_input
+from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.keys import Keys
 
 __all__ = ["TurnKeys"]
 
 
 class TurnKeys:
-    """What is typed during a turn."""
+    """What is typed while there is no prompt: before the first one, and during a turn."""
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
+    def __init__(self) -> None:
+        self.source = get_app_session().input
+        """The terminal. The prompt reads from it, too, so that a paste may begin here and end there."""
+        self._cancel: Callable[[], None] = lambda: None
         self._choices: Mapping[str, str] = {}
         self._chosen: str | None = None
         self._answered = anyio.Event()
@@ -27,16 +29,21 @@ class TurnKeys:
         self.leaving = False
         """Whether Ctrl-D was pressed."""
 
+    def take_typed(self) -> None:
+        """Take what was typed before the first prompt. The kernel stores a Ctrl-D as NUL while it reads lines."""
+        for press in self.source.read_keys():
+            self._pressed(Keys.ControlD if press.key == Keys.ControlAt else press.key, press.data)
+
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Read keys from the terminal without echo."""
-        source = create_input()
+    def listening(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """Read keys from the terminal without echo; call *cancel* at each Ctrl-C."""
+        self._cancel = cancel
 
         def ready() -> None:
-            for press in source.read_keys():
+            for press in self.source.read_keys():
                 self._pressed(press.key, press.data)
 
-        with source.raw_mode(), source.attach(ready):
+        with self.source.raw_mode(), self.source.attach(ready):
             yield
 
     def _pressed(self, key: Keys | str, data: str) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import shlex
 import sys
-from collections.abc import Sequence
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -17,10 +20,11 @@ from snapshot_plugin.cli.layout import agent_command
 from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.operations.session_rows import SessionRow
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["chat", "command"]
+__all__ = ["chat", "command", "without_echo"]
 
 
 @declare(
@@ -43,11 +47,15 @@ async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> Non
     place = _directory(cwd)
     _check_terminal(call)
     async with call.live(create=True) as store:
-        interrupted = await _interrupted(call, store, agent)
-        if interrupted is not None and await _wanted(call, interrupted):
-            await chat(call, store, agent, session_id=interrupted.session_id, cwd=interrupted.cwd or place)
-        else:
-            await chat(call, store, agent, session_id=None, cwd=place)
+        with without_echo(call):
+            from snapshot_plugin.cli.chat.keys import TurnKeys
+
+            keys, interrupted = TurnKeys(), await _interrupted(call, store, agent)
+            if interrupted is not None and await _wanted(call, interrupted, keys):
+                session_id, place = interrupted.session_id, interrupted.cwd or place
+            else:
+                session_id = None
+            await chat(call, store, agent, session_id=session_id, cwd=place, keys=keys)
 
 
 def _directory(given: str | None) -> str:
@@ -62,6 +70,23 @@ def _check_terminal(call: Call) -> None:
         raise InvalidInput("asnap chat needs a terminal", hint="editors and scripts speak ACP with asnap run")
 
 
+@contextmanager
+def without_echo(call: Call) -> Iterator[None]:
+    """Leave what is typed for the first prompt, which shows it. Ctrl-C still interrupts."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    quiet = list(before)
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
+    try:
+        if call.out.can_draw and select.select([terminal], [], [], 0)[0]:
+            sys.stderr.write("\r\x1b[K")  # erase what was shown so far
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSANOW, before)
+
+
 async def chat(
     call: Call,
     store: SnapshotStore,
@@ -69,17 +94,23 @@ async def chat(
     *,
     session_id: str | None,
     cwd: str,
+    keys: TurnKeys | None = None,
     require: str | None = None,
 ) -> None:
-    """Talk to *agent* in a new session, or continue a stored one, until the user leaves."""
+    """Talk to *agent* in a new session, or continue a stored one, until the user leaves.
+
+    Call it in `without_echo`. *keys* has what was typed already.
+    """
     from snapshot_plugin.cli.chat.conversation import Conversation
+    from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.cli.chat.unfinished import remembered
     from snapshot_plugin.cli.ourselves import our_module
 
     gc.enable()  # it may run for days (see __main__)
     demand = ("--require", require) if require else ()
     store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
-    talk = Conversation(call, store, our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent))
+    recorder = our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent)
+    talk = Conversation(call, store, recorder, keys or TurnKeys())
     call.out.note("starting the agent …", dim=True)  # some take seconds
     async with talk.connection:
         await talk.begin()
@@ -113,18 +144,17 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     return None
 
 
-async def _wanted(call: Call, row: SessionRow) -> bool:
+async def _wanted(call: Call, row: SessionRow, keys: TurnKeys) -> bool:
     from prompt_toolkit.keys import Keys
 
-    from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.operations.text import long_ago
 
     when = long_ago(row.changed_at, call.now).replace("now", "just now")
+    keys.take_typed()  # first: it does not answer a question that nobody has seen
     call.out.note(f"“{row.name}” was interrupted {when}, after {row.length}.", fg="yellow")
     call.out.note("  Resume it? [Y/n]")
-    keys = TurnKeys(lambda: None)
     choices = {"y": "y", "n": "n", Keys.Enter: "y", Keys.ControlC: "leave", Keys.ControlD: "leave"}
-    with keys.listening():
+    with keys.listening(lambda: None):
         chosen = await keys.choose(choices)
     if chosen == "leave":
         raise KeyboardInterrupt

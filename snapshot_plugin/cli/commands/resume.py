@@ -198,14 +198,15 @@ def _can_chat(call: Call) -> bool:
 
 async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
     """Show what will be restored, and continue the session in this terminal."""
-    from snapshot_plugin.cli.commands.chat import chat
+    from snapshot_plugin.cli.commands.chat import chat, without_echo
 
     _agreed(call, resume, agent)
     for line in resume.story():
         call.out.note(line)
     session_id = resume.session.session_id
     async with call.live() as store:
-        await chat(call, store, agent, session_id=session_id, cwd=resume.cwd or "/", require=require)
+        with without_echo(call):
+            await chat(call, store, agent, session_id=session_id, cwd=resume.cwd or "/", require=require)
 
 
 # Which session -------------------------------------------------------------------------------------------
