@@ -239,13 +239,14 @@ def test_ctrl_c_at_the_prompt_clears_it_and_the_second_on_an_empty_one_leaves(ag
         assert terminal.end() == 0
 
 
-def test_ctrl_c_cancels_a_permission_question(agent: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("key", "wanted"), [(CTRL_C, "(cancelled)"), (ESC, "✗ [1] Edit notes.txt")])
+def test_permission_question_can_be_left_unanswered(agent: tuple[str, ...], key: str, wanted: str) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         terminal.send("ask" + ENTER)
         terminal.wait_for("Esc  none of them")
-        terminal.send(CTRL_C)
-        terminal.wait_for("(cancelled)")
+        terminal.send(key)
+        terminal.wait_for(wanted)
         said(terminal, "say still here", "still here")
         terminal.send(CTRL_D)
         assert terminal.end() == 0

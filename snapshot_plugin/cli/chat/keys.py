@@ -40,7 +40,10 @@ class TurnKeys:
         self._cancel = cancel
 
         def ready() -> None:
-            for press in self.source.read_keys():
+            presses = self.source.read_keys()
+            if self._choices:  # Esc is a key of its own there, not the beginning of another
+                presses += self.source.flush_keys()
+            for press in presses:
                 self._pressed(press.key, press.data)
 
         with self.source.raw_mode(), self.source.attach(ready):
