@@ -4,13 +4,16 @@ import os
 import re
 import signal
 import subprocess
+import textwrap
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import pyte
 import pytest
 
-from snapshot_plugin.cli.chat.streaming import MarkdownStream
+from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.testing import make_snapshot
@@ -494,10 +497,68 @@ def test_streamed_words_are_shown_immediately() -> None:
     assert MarkdownStream(colour=False).feed("**as is**\x1b[31m") == "**as is**"
 
 
+def screen_of(parts: Iterable[str], columns: int) -> list[str]:
+    screen, wrap = pyte.Screen(columns, 12), WordWrap()
+    stream = pyte.Stream(screen)
+    for part in parts:
+        stream.feed(wrap.feed(part, columns).replace("\n", "\r\n"))
+    return "\n".join(line.rstrip() for line in screen.display).rstrip().split("\n")
+
+
+PROSE = "A **streamed** answer breaks its lines between the words, `in code` too, and never in the midst of any."
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("columns", [20, 31, 40])
+def test_streamed_lines_break_between_words(columns: int, colour: bool, step: int) -> None:
+    stream = MarkdownStream(colour=colour)
+    parts = [stream.feed(PROSE[at : at + step]) for at in range(0, len(PROSE), step)]
+    shown = screen_of([*parts, stream.end()], columns)
+    text = PROSE.replace("**", "").replace("`", "") if colour else PROSE
+    assert shown == textwrap.wrap(text, columns - 1, break_on_hyphens=False)
+
+
+@pytest.mark.parametrize("step", [1, 4, 1000])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "```\nls some/directory and\n```\nand more words after",
+            "```|ls some/directory an|d|```|and more words|after",
+        ),
+        ("see https://example.org/longer/than/a/line yes", "see|https://example.org/|longer/than/a/line|yes"),
+        ("日本語日本語日本語日本語 ok", "日本語日本語日本語日|本語 ok"),
+    ],
+    ids=["code", "long word", "wide characters"],
+)
+def test_terminal_breaks_code_long_words_and_wide_characters(text: str, shown: str, step: int) -> None:
+    assert screen_of((text[at : at + step] for at in range(0, len(text), step)), 20) == shown.split("|")
+
+
+def test_word_that_is_moved_keeps_its_styles() -> None:
+    wrap = WordWrap()
+    wrap.feed(f"{BOLD}some words here ha{OFF}", 20)
+    assert wrap.feed("lf", 20) == f"\b\b  \n{OFF}{BOLD}ha{OFF}lf"
+
+
+def test_words_of_a_resumed_session_break_between_words(agent: tuple[str, ...], place: Path) -> None:
+    with Terminal("chat", "--", *agent, columns=40) as terminal:
+        terminal.wait_for("/help")
+        said(terminal, f"say {PROSE}", "in the midst")
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+    with Terminal("resume", *session_ids(place), columns=40, lines=60) as terminal:
+        terminal.wait_for("restored: ")
+        assert all(line in terminal.lines for line in textwrap.wrap(PROSE, 39))
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
 def test_rendering_a_chunk_costs_far_less_than_a_frame() -> None:
-    stream, start = MarkdownStream(colour=True), time.process_time()
+    stream, wrap, start = MarkdownStream(colour=True), WordWrap(), time.process_time()
     for _ in range(10_000):
-        stream.feed("some **words** of a line ")
+        wrap.feed(stream.feed("some **words** of a line "), 80)
     assert time.process_time() - start < 10.0
 
 

@@ -148,8 +148,7 @@ class Conversation:
         earlier = f", {first - 1} earlier: asnap show {shlex.quote(self.session_id)}" if first > 1 else ""
         self._display.line(f"{name} · {several(total, 'message')}{earlier}", bold=True)
         for said in said_of(snapshot, tools=False, first=first):
-            for line in _shortened(list(lines_of(said, self._call.out.style))):
-                self._display.line(line)
+            self._display.lines(_shortened(list(lines_of(said, self._call.out.style))))
 
     def _tell_restored(self, session_id: str, report: Mapping[str, Any]) -> None:
         self._restored[session_id] = "restored"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
-from snapshot_plugin.cli.chat.streaming import MarkdownStream
+from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
 from snapshot_plugin.operations.text import count, cut, plain
 
 __all__ = ["Display"]
@@ -28,7 +28,7 @@ class Display:
 
     def __init__(self, *, colour: bool) -> None:
         self._colour = colour
-        self._stream = MarkdownStream(colour=colour)
+        self._stream, self._wrap = MarkdownStream(colour=colour), WordWrap()
         self._kind = ""
         self._at_line_start = True
         self._tools: dict[str, dict[str, Any]] = {}
@@ -41,9 +41,16 @@ class Display:
 
     def line(self, text: str = "", **style: Any) -> None:
         """Print a line from asnap itself."""
+        self.lines([self._styled(text, style)])
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines that belong together, such as a message."""
         self._finish()
-        styled = click.style(text, **style) if style and self._colour else text
-        self._write(f"{styled}\n")
+        wrap = WordWrap()
+        self._write("".join(wrap.feed(f"{line}\n", self.columns) for line in lines))
+
+    def _styled(self, text: str, style: Mapping[str, Any]) -> str:
+        return click.style(text, **style) if style and self._colour else text
 
     def aside(self, text: str) -> None:
         """Print a line that the recorder process wrote to stderr."""
@@ -58,7 +65,8 @@ class Display:
 
     def _finish(self) -> None:
         """End the streamed text, so that other output can follow."""
-        self._write(self._stream.end())
+        self._write(self._wrap.feed(self._stream.end(), self.columns))
+        self._wrap = WordWrap()
         if self._kind == "thought" and self._colour:
             self._write("\x1b[0m")
         if not self._at_line_start:
@@ -122,7 +130,8 @@ class Display:
             if kind == "thought" and self._colour:
                 self._write("\x1b[2m")
         text = str(content.get("text", ""))
-        self._write(plain(text, lines=True) if kind == "thought" else self._stream.feed(text))
+        shown = plain(text, lines=True) if kind == "thought" else self._stream.feed(text)
+        self._write(self._wrap.feed(shown, self.columns))
 
     def _tool(self, update: Json) -> None:
         name = str(update.get("toolCallId"))
@@ -134,7 +143,7 @@ class Display:
         if before[0] is None or (is_over and now != before):
             mark, colour = _MARKS.get(str(now[0]), ("…", "yellow"))
             title = plain(str(now[1] or known.get("kind") or name))
-            self.line(cut(f"{mark} [{known['number']}] {title}{_counts(known)}", self.columns), fg=colour)
+            self.line(cut(f"{mark} [{known['number']}] {title}{_counts(known)}", self.columns - 1), fg=colour)
 
     def asked_about(self, call: Json) -> str:
         """The title of the tool call that the agent asks permission for; shows it, if it was not shown yet."""
@@ -144,25 +153,26 @@ class Display:
     @property
     def columns(self) -> int:
         """The current width of the terminal."""
-        return max(20, shutil.get_terminal_size((80, 24)).columns)
+        return shutil.get_terminal_size((80, 24)).columns
 
     def plan(self, entries: Any) -> None:
         """Show a plan, a line for each step."""
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, Mapping):
                 mark = _STEPS.get(str(entry.get("status")), "·")
-                self.line(cut(f"  {mark} {plain(str(entry.get('content', '')))}", self.columns), fg="cyan")
+                self.line(cut(f"  {mark} {plain(str(entry.get('content', '')))}", self.columns - 1), fg="cyan")
 
     def open(self, number: int) -> bool:
         """Show the input and output of a tool call; False if there is no such call."""
         found = next((tool for tool in self._tools.values() if tool["number"] == number), None)
         if found is None:
             return False
+        self._finish()
         for at, (text, style) in enumerate(_opened(found)):
             if at == _OPENED:
                 self.line("  … more in asnap show --tools", dim=True)
                 break
-            self.line(f"  {text}", **style)
+            self._write(f"  {self._styled(text, style)}\n")  # not wrapped: it may be code
         return True
 
     def status(self, agent: str, restored: str) -> str:

@@ -1,7 +1,8 @@
-"""Turn Markdown into terminal text while it arrives. Each character is shown as soon as its meaning is known.
+"""Turn Markdown into terminal text while it arrives, and break its lines between words.
 
-At most a few characters are held back: marks like ``**`` whose second half may be in the next chunk, and the
-beginning of a line, which may be a heading or a fence. Pure: no I/O.
+Each character is shown as soon as its meaning is known. At most a few characters are held back: marks like ``**``
+whose second half may be in the next chunk, and the beginning of a line, which may be a heading or a fence.
+Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import re
 
 from snapshot_plugin.inert import plain
+from snapshot_plugin.operations.text import width
 
-__all__ = ["MarkdownStream"]
+__all__ = ["MarkdownStream", "WordWrap"]
 
 _BOLD, _CODE, _FENCE, _HEADING, _QUOTE, _OFF = "\x1b[1m", "\x1b[36m", "\x1b[2m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _FENCES = re.compile(r"\s{0,3}(```|~~~)")
@@ -111,3 +113,73 @@ class MarkdownStream:
 def _open_mark(line: str) -> int:
     """How many characters at the end of *line* may be half of a mark."""
     return 1 if line.endswith("*") and not line.endswith("**") else 0
+
+
+_PARTS = re.compile(r"\x1b\[\d*m|[\n\t]| +|[^\x1b\n\t ]+")
+_NARROW = 20
+
+
+class WordWrap:
+    """Breaks lines between words. A word that outgrows its line while it arrives is moved to the next one.
+
+    The last column stays empty, so that backspaces reach the word. The terminal breaks code blocks, words longer
+    than a line and wide characters, and everything if it has fewer than 20 columns.
+    """
+
+    def __init__(self) -> None:
+        self._in_fence, self._style = False, ""
+        self._begin_line()
+
+    def feed(self, text: str, columns: int) -> str:
+        """Add *text* and return what to write to a terminal of that many columns."""
+        return "".join(self._placed(part, columns) for part in _PARTS.findall(text))
+
+    def _begin_line(self) -> None:
+        self._column = 0
+        self._start = ""  # of the line, without styles and indentation: three characters tell a fence
+        self._is_full = False
+        self._begin_word()
+
+    def _begin_word(self) -> None:
+        self._word, self._length, self._word_style = "", 0, self._style
+
+    def _placed(self, part: str, columns: int) -> str:
+        if part == "\n":
+            self._in_fence ^= self._start in ("```", "~~~")
+            self._begin_line()
+        elif part[0] == "\x1b":
+            self._style = "" if part == _OFF else self._style + part
+            if self._length:
+                self._word += part
+            else:
+                self._word_style = self._style
+        elif part[0] in " \t":
+            return self._placed_space(part, columns)
+        else:
+            return self._placed_word(part, columns)
+        return part
+
+    def _placed_space(self, part: str, columns: int) -> str:
+        self._begin_word()
+        self._start = self._start and self._start.ljust(3)
+        self._column += 8 - self._column % 8 if part == "\t" else len(part)
+        self._is_full = self._column >= columns >= _NARROW and not self._in_fence
+        return "" if self._is_full else part
+
+    def _placed_word(self, part: str, columns: int) -> str:
+        room, taken, shown = columns - 1, width(part), self._length
+        break_ = "\n" if self._is_full else ""
+        if self._is_full:
+            self._column, self._is_full = 0, False
+        self._start = (self._start + part)[:3]
+        self._length += taken
+        begins_line = self._column <= shown
+        if not begins_line:  # otherwise it is never moved, and may be very long
+            self._word += part
+        fits = self._column + taken <= room
+        if fits or begins_line or taken != len(part) or self._in_fence or columns < _NARROW:
+            self._column = (self._column + taken) % columns
+            return break_ + part
+        self._column = self._length % columns
+        style = _OFF + self._word_style if "\x1b" in self._word else ""
+        return "\b" * shown + " " * shown + "\n" + style + self._word
