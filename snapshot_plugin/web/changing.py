@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -30,11 +31,14 @@ async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[
     """The request's JSON object. Fields other than *fields* are rejected."""
     data = b""
     try:
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > _LARGEST:
-                raise InvalidInput("the request is too large")
+        with anyio.fail_after(request.app.state.body_patience):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > _LARGEST:
+                    raise InvalidInput("the request is too large")
         body = json.loads(data or b"{}")
+    except TimeoutError:
+        raise InvalidInput("the request did not arrive in time") from None
     except ClientDisconnect:
         raise InvalidInput("the client hung up before it had sent its request") from None
     except (ValueError, RecursionError) as error:

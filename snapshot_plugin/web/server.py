@@ -63,8 +63,8 @@ def _files() -> dict[str, Response]:
     }
 
 
-def application(site: Site, *, port: int, token: str) -> Starlette:
-    """The application that serves one store."""
+def application(site: Site, *, port: int, token: str, body_patience: float = 10.0) -> Starlette:
+    """The application that serves one store. A request's body must arrive within *body_patience* seconds."""
     hosts = [f"{_ADDRESS}:{port}", f"localhost:{port}"]
     watcher = events.Watcher(site)
 
@@ -106,7 +106,7 @@ def application(site: Site, *, port: int, token: str) -> Starlette:
         exception_handlers={SnapshotError: failed, 404: missing, 405: wrong_method},
         lifespan=watching,
     )
-    app.state.site, app.state.watcher = site, watcher
+    app.state.site, app.state.watcher, app.state.body_patience = site, watcher, body_patience
     return app
 
 

@@ -10,10 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 import anyio
@@ -24,6 +24,7 @@ from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT, Client
 from snapshot_plugin.web import site as site_module
+from snapshot_plugin.web.server import application
 from snapshot_plugin.web.site import Site
 from tests import forkserver
 
@@ -180,6 +181,27 @@ def test_browser_is_opened_without_the_token_on_its_command_line(place: Path, tm
         page = Path(seen.read_text().strip().removeprefix("file://"))
         assert page.parent.stat().st_mode & 0o077 == 0
     assert not page.exists()
+
+
+@pytest.mark.anyio
+async def test_request_whose_body_never_comes_is_refused(tmp_path: Path) -> None:
+    site = Site(FilesystemStore(tmp_path), SnapshotConfig(storage_path=str(tmp_path)), environ={})
+    app = application(site, port=4321, token="t", body_patience=0.01)
+    headers = {"host": "127.0.0.1:4321", "authorization": "Bearer t", "content-type": "application/json"}
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/forget", "query_string": b"", "root_path": ""}
+    answers: list[MutableMapping[str, Any]] = []
+
+    async def nothing() -> NoReturn:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def answered(message: MutableMapping[str, Any]) -> None:
+        answers.append(message)
+
+    with anyio.fail_after(PATIENCE):
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await app({**scope, "headers": lines}, nothing, answered)
+    assert answers[0]["status"] == 400
 
 
 @pytest.mark.anyio
