@@ -13,7 +13,6 @@ import hashlib
 import json
 import threading
 from collections import deque
-from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -108,16 +107,17 @@ class MemoryEngine:
     def begin(self) -> None:
         """Count a session. If the disk refuses, it is counted in memory until the disk allows."""
         with contextlib.suppress(StoreUnavailable):
-            self.write([self.change("begin")])
+            self.write(self.change("begin"))
         self.session = self._meta["session_count"]
 
-    def write(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
-        """Apply what waits, then *changes*; return the result of each change. They are on disk when it returns.
+    def write(self, change: MemoryChange | None = None) -> Saved:
+        """Write what waits, then *change*; return its receipt. Both are on disk when it returns.
 
         If another process keeps the lock, they are in ``.pending``, and `persistence` is ``read-only``.
 
         Raises:
-            StoreUnavailable: the disk refuses; the changes are kept in memory and written later.
+            StoreUnavailable: the disk refuses; the change is kept in memory and written later.
+            SnapshotError: the change was refused. What waited is written.
         """
         try:
             if self.sizes is None:  # a project's directory is never made
@@ -126,19 +126,20 @@ class MemoryEngine:
             try:
                 with self.files.locked(_TIMEOUT), self._guard:
                     self._tidy()
-                    outcomes = self._commit(changes)
+                    outcome = self._commit(change)
                     self.persistence, self._why = "disk", ""
             except MemoryReadOnly as held:
-                return self._put_off(changes, held)
+                return self._put_off(change, held)
         except StoreUnavailable as error:
-            self._keep(changes, error)
-            raise
-        return outcomes
+            raise self._keep(change, error) from error
+        if isinstance(outcome, SnapshotError):
+            raise outcome
+        return outcome
 
     def flush(self) -> None:
         """Write what waits, if anything does. Raises as `write`."""
         if self.queue or self._has_pending():
-            self.write(())
+            self.write()
 
     def keep_flushing(self, interval: float) -> None:
         """Flush every *interval* seconds, in a thread of its own, until `close`."""
@@ -157,25 +158,30 @@ class MemoryEngine:
         if self._flusher is not None:
             self._flusher.join()
 
-    def _put_off(self, changes: Sequence[MemoryChange], held: MemoryReadOnly) -> list[Outcome]:
-        """Put the queue and *changes* into ``.pending``, for the next process that gets the lock."""
+    def _put_off(self, change: MemoryChange | None, held: MemoryReadOnly) -> Saved:
+        """Put the queue and *change* into ``.pending``, for the next process that gets the lock."""
         with self._guard:
             queued = self.queue[:]
-            group = [change._asdict() for change in (*queued, *changes)]
+            group = [each._asdict() for each in (*queued, change) if each]
             if group:
                 self.files.replace({(PENDING, f"{new_id()}{SUFFIX}"): encoded(group)})
             del self.queue[: len(queued)]
             self.persistence = "read-only"
             self._why = f"read-only: {held.message}; saves are kept in .asnap/.pending and delivered later"
             self.view()
-        return [Saved(namespace=each.namespace, key=each.key, persistence="read-only") for each in changes]
+        name = change.name if change else Name("", "")
+        return Saved(namespace=name.namespace, key=name.key, persistence="read-only")
 
-    def _keep(self, changes: Sequence[MemoryChange], error: StoreUnavailable) -> None:
+    def _keep(self, change: MemoryChange | None, error: StoreUnavailable) -> StoreUnavailable:
+        """Keep *change* in memory; return the error that says so."""
         with self._guard:
-            self.queue += [change for change in changes if change.op != "end"]
+            self.queue += [change] if change and change.op != "end" else []
             self.persistence = "memory"
             self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
             self.view()
+        what = "what waits" if change is None else change.name if change.namespace else change.op
+        kept = "deleted in memory only" if change and change.op == "delete" else "kept in memory only"
+        return StoreUnavailable(f"{what} is {kept}, until the disk allows: {error.message}", hint=error.hint)
 
     def _tidy(self) -> None:
         if not self._is_swept:
@@ -189,24 +195,23 @@ class MemoryEngine:
                 self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
             self.files.replace({META: encoded(self._on_disk().meta)})
 
-    def _commit(self, changes: Sequence[MemoryChange]) -> list[Outcome]:
-        """Write what waits, and *changes*, all or none; return the results of *changes*."""
+    def _commit(self, change: MemoryChange | None) -> Outcome:
+        """Write what waits, and *change*, all or none; return the result of *change*."""
         view, queued = self._on_disk(), self.queue[:]
-        waiting = [*chain(*view.pending.values()), *queued]
-        outcomes = [view.apply(change) for change in (*waiting, *changes)]
+        waiting = [view.apply(each) for each in chain(*view.pending.values(), queued)]
+        outcome = view.apply(change) if change else Saved()
         writes = view.finish()
         self._learn_from(view)
         for path in view.damaged:
             self._set_aside(path)
         self.files.replace(writes | dict.fromkeys(view.pending))
         del self.queue[: len(queued)]
-        outcomes = [view.final(outcome) for outcome in outcomes]
-        for outcome in outcomes[: len(waiting)]:
-            if isinstance(outcome, SnapshotError):
-                self._notice(f"a change that waited was refused: {outcome.message}")
+        for refused in map(view.final, waiting):
+            if isinstance(refused, SnapshotError):
+                self._notice(f"a change that waited was refused: {refused.message}")
         if self.sizes is not None:
             self.sizes.note(view.total)
-        return outcomes[len(waiting) :]
+        return view.final(outcome)
 
     # Inside ------------------------------------------------------------------------------------------------
 

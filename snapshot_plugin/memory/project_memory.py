@@ -112,7 +112,7 @@ class ProjectMemory:
             return
         try:
             if self.session_count:
-                await anyio.to_thread.run_sync(self._engine.write, [self._engine.change("end")])
+                await anyio.to_thread.run_sync(self._engine.write, self._engine.change("end"))
                 await anyio.to_thread.run_sync(self._user.flush)
         except SnapshotError as error:
             _log.warning("the project memory could not be written at the end: %s", error.message)
@@ -149,14 +149,7 @@ class ProjectMemory:
 
     async def _submit(self, op: str, name: Name | None = None, data: Any = None) -> Saved:
         engine = self._engine_of(name.namespace if name else "")
-        try:
-            [outcome] = await self._run(lambda: engine.write([engine.change(op, name, data)]))
-        except StoreUnavailable as error:
-            kept = "deleted in memory only" if op == "delete" else "kept in memory only, until the disk allows"
-            raise StoreUnavailable(f"{name or op} is {kept}: {error.message}", hint=error.hint) from error
-        if isinstance(outcome, SnapshotError):
-            raise outcome
-        return outcome
+        return await self._run(lambda: engine.write(engine.change(op, name, data)))
 
     # Standing ----------------------------------------------------------------------------------------------
 

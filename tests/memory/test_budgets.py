@@ -76,31 +76,31 @@ def observe(engine: MemoryEngine) -> None:
 )
 def test_every_budget_is_kept_with_ten_megabytes_stored(full: Path) -> None:
     engine = engine_of(full)
-    assert milliseconds(lambda: engine.write([change("begin")])) < 100
+    assert milliseconds(lambda: engine.write(change("begin"))) < 100
     assert engine.view().total > 9.9 * MIB
     assert best(2, lambda: context(engine)) < 200
     large = text(random.Random(1), MIB - 100)
-    assert best(2, lambda: engine.write([change("save", "large", "one", large)])) < 50
+    assert best(2, lambda: engine.write(change("save", "large", "one", large))) < 50
     assert best(2, lambda: engine.load(name_of("large", "one"))) < 20
     flushes = []
     for _ in range(3):
         observe(engine)
-        flushes.append(milliseconds(lambda: engine.write([])))
+        flushes.append(milliseconds(engine.write))
     assert min(flushes) < 100
     observe(engine)
-    assert milliseconds(lambda: engine.write([change("end")])) + milliseconds(engine.close) < 500
+    assert milliseconds(lambda: engine.write(change("end"))) + milliseconds(engine.close) < 500
 
 
 @pytest.mark.requirement("GASOLINE-PERF-MEMORY")
 def test_open_memory_uses_less_than_a_megabyte(full: Path) -> None:
     engine = engine_of(full)
-    engine.write([change("begin")])
+    engine.write(change("begin"))
     context(engine)
     engine.close()
     tracemalloc.start()
     try:
         engine = engine_of(full)
-        engine.write([change("begin")])
+        engine.write(change("begin"))
         context(engine)
         engine.load(name_of("large", "one"))
         held, _ = tracemalloc.get_traced_memory()
@@ -113,9 +113,9 @@ def test_open_memory_uses_less_than_a_megabyte(full: Path) -> None:
 @pytest.mark.requirement("GASOLINE-FLUSH-DIRTY")
 def test_an_idle_memory_writes_nothing(project: Path) -> None:
     engine = engine_of(project)
-    engine.write([change("begin")])
-    engine.write([])
+    engine.write(change("begin"))
+    engine.write()
     files = {file: file.stat().st_mtime_ns for file in project.parent.rglob("*") if file.is_file()}
-    engine.write([])
+    engine.write()
     assert {file: file.stat().st_mtime_ns for file in project.parent.rglob("*") if file.is_file()} == files
     engine.close()

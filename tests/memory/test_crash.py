@@ -72,14 +72,15 @@ _KILLED_EVERYWHERE = """
         if kill_at is not None:
             arm(kill_at)
         memory = engine(project)
-        memory.write([change("begin")])
-        memory.write([change("save", "a", "k", {"value": value, "filler": value * 3000})])
-        memory.write([change("save", "baselines", name, {"value": value}) for name in ("one", "two", "three")])
+        memory.write(change("begin"))
+        memory.write(change("save", "a", "k", {"value": value, "filler": value * 3000}))
+        for name in ("one", "two", "three"):
+            memory.write(change("save", "baselines", name, {"value": value}))
         memory.queue.append(change("save", "errors", "history", {"fingerprint": "E"}))
         with locked(project / ".asnap/.lease", session_id="", timeout=1):
-            [receipt] = memory.write([change("save", "b", "put-off", value)])
+            receipt = memory.write(change("save", "b", "put-off", value))
         assert receipt.persistence == "read-only"
-        memory.write([change("delete", "baselines", "three")])
+        memory.write(change("delete", "baselines", "three"))
         memory.close()
 
     def arm(kill_at):
@@ -101,7 +102,7 @@ _KILLED_EVERYWHERE = """
         for file in project.glob(".asnap/**/*.json"):
             json.loads(file.read_text())
         memory = engine(project)
-        memory.write([change("begin")])
+        memory.write(change("begin"))
         data = memory.load(name_of("a", "k"))
         assert data["value"] in ("old", "new") and data["filler"] == data["value"] * 3000, data
         assert memory.load(name_of("b", "put-off")) in ("old", "new")
