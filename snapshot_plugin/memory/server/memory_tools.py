@@ -76,7 +76,11 @@ async def session_store(
     elif action == "list":
         answer = {"namespace": namespace_of(namespace), "keys": list(await memory.list(namespace))}
     elif action == "delete" and namespace == "*":
-        answer = await _cleared(memory, confirm=confirm)
+        if not confirm:
+            what = "this would delete everything the project's memory holds"
+            raise InvalidInput(what, hint="ask the user, then pass confirm=true")
+        await memory.clear()
+        answer = {"namespace": "*", "cleared": True}
     else:
         name = await _name(memory, action, namespace, key, data)
         answer = {"namespace": name[0], "key": name[1]}
@@ -287,15 +291,6 @@ async def _stats(memory: ProjectMemory) -> Answer:
         "oldest_data": None if stats.oldest is None else f"{stats.oldest:%Y-%m-%dT%H:%M:%SZ}",
         "sessions_recorded": stats.session_count,
     }
-
-
-async def _cleared(memory: ProjectMemory, *, confirm: bool) -> Answer:
-    if not confirm:
-        raise InvalidInput(
-            "this would delete everything the project's memory holds", hint="ask the user, then pass confirm=true"
-        )
-    await memory.clear()
-    return {"namespace": "*", "cleared": True}
 
 
 MEMORY_TOOLS: list[Tool] = [
