@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.commands import mcp, run
+from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.commands import run
 from snapshot_plugin.cli.commands.config import Settings
+from snapshot_plugin.cli.output import Output
 from tests.cli.conftest import Asnap
 from tests.cli.examples import valid
 
@@ -44,7 +46,7 @@ def test_long_running_programs_and_commands_use_the_same_store(home: Path) -> No
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(f"storage_path = '{home / 'mine'}'\n")
 
-    for opened in (lambda given: run._opened(given)[1], mcp._opened):
+    for opened in (lambda given: run._opened(given)[1], lambda given: Call(out=Output(), place=given).opened()):
         for given, place in ((None, home / "mine"), (str(home / "other"), home / "other")):
             store = opened(given)
             assert isinstance(store, FilesystemStore)
