@@ -46,8 +46,7 @@ def test_long_running_programs_and_commands_use_the_same_store(home: Path) -> No
     (home / "config" / "asnap").mkdir(parents=True)
     (home / "config" / "asnap" / "config.toml").write_text(f"storage_path = '{home / 'mine'}'\n")
 
-    for opened in (lambda given: run._opened(given)[1], lambda given: Call(out=Output(), place=given).opened()):
-        for given, place in ((None, home / "mine"), (str(home / "other"), home / "other")):
-            store = opened(given)
+    for given, place in ((None, home / "mine"), (str(home / "other"), home / "other")):
+        for store in (run._opened(given)[1], Call(out=Output(), place=given).opened()):
             assert isinstance(store, FilesystemStore)
             assert store.path == place
