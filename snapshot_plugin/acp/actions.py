@@ -24,6 +24,7 @@ from snapshot_plugin.acp.messages import (
     notification,
     request,
     success,
+    with_whole_error,
 )
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.outcome import log_failure, loggable
@@ -366,11 +367,10 @@ class Jobs:
 
 
 def _outcome(message: Message) -> tuple[Message | None, AgentRefused | None]:
-    error = message.get("error")
-    if error is not None:
-        text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
-        return None, AgentRefused(text, error)
-    return as_object(message.get("result")), None
+    if message.get("error") is None and "result" in message:
+        return as_object(message["result"]), None
+    error = with_whole_error(message)["error"]
+    return None, AgentRefused(error["message"], error)
 
 
 def refusal(pending: Pending, problem: BaseException) -> Message:

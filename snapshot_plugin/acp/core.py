@@ -266,7 +266,7 @@ class Core:
 
     def _answered(self, pending: Pending, message: Message) -> Actions:
         result, passed = message.get("result"), message
-        if message.get("error") is not None:
+        if message.get("error") is not None or "result" not in message:
             passed = with_whole_error(message)
         elif pending.method == "initialize" and isinstance(result, dict):
             self.transparent = not self.introduced(result)

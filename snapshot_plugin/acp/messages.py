@@ -271,7 +271,7 @@ def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
 
 def with_whole_error(answer: Message) -> Message:
     """Return a valid JSON-RPC error answer, with a code and a text; the same object if it is valid already."""
-    error = answer["error"]
+    error = answer.get("error") or {}
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, str(error))
     if isinstance(error, dict) and type(code) is int and isinstance(text, str):
         return answer

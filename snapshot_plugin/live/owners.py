@@ -6,18 +6,21 @@ A properly released lease is empty, so most sessions cost one ``stat``. Nothing 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.ids import dirname_of, session_id_of, short_id
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.lease import Owner
 
 __all__ = ["Ownership", "abandoned", "ownerships", "sessions_of", "unsaved"]
+
+_SHORTENED = re.compile("~[0-9a-f]{40}$")
 
 
 class Ownership(NamedTuple):
@@ -48,7 +51,16 @@ def sessions_of(root: Path) -> list[str]:
             names = sorted(entry.name for entry in entries if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):  # there is no store, or it was removed
         return []
-    return [session_id for name in names if (session_id := session_id_of(name)) is not None]
+    found = [session_id for name in names if (session_id := session_id_of(name)) is not None]
+    return [_whole(root, session_id) if _SHORTENED.search(session_id) else session_id for session_id in found]
+
+
+def _whole(root: Path, short: str) -> str:
+    """The id that was shortened to *short*; its spool has it. Without a spool, *short* itself."""
+    from snapshot_plugin.live.spool_format import NAME, session_in  # noqa: PLC0415 — few ids are long
+
+    found = session_in(root / "sessions" / dirname_of(short) / NAME)
+    return found if found is not None and short_id(found) == short else short
 
 
 def abandoned(root: Path) -> list[str]:
@@ -58,7 +70,7 @@ def abandoned(root: Path) -> list[str]:
 
 def unsaved(root: Path, saved: Collection[str]) -> dict[str, Ownership]:
     """Sessions that are live or died before their first snapshot. The store does not list them."""
-    known = frozenset(saved)
+    known = frozenset(saved).union(map(short_id, saved))
     return ownerships(root, [session_id for session_id in sessions_of(root) if session_id not in known])
 
 

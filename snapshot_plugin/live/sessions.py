@@ -23,6 +23,7 @@ from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer,
 from snapshot_plugin.live.recovery import Spooled, with_spool
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.storing import run
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
@@ -122,9 +123,9 @@ class LiveSessions:
             run(live.taking(), self.store)
         except StoreUnavailable as error:
             live.failed("spool", error)
-        if snapshot.messages:
+        if snapshot.messages or short_id(live.session_id) != live.session_id:  # places keep only the short id
             live.must_be_saved()
-            live.save("fork")
+            live.save("fork" if snapshot.messages else "begin")
         self.open[live.session_id] = live
         if first is not None:
             live.record(first, durable=True)

@@ -35,6 +35,7 @@ __all__ = [
     "read_spool",
     "scan",
     "seed_of",
+    "session_in",
     "spool_has_records",
     "unsaved",
 ]
@@ -47,6 +48,7 @@ HEAD: Final = struct.Struct("<QI")
 """The number of a record and the length of its body."""
 SUM: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = HEAD.size + SUM.size
+_LONGEST_ABOUT: Final = 1 << 18
 _TORN: Final = "torn"
 
 
@@ -97,6 +99,17 @@ def header(session_id: str, *, base: int, sealed: bool) -> bytes:
     start = _START.pack(_MAGIC, base)
     about = json.dumps({"sealed": sealed, "session_id": session_id}, separators=(",", ":")).encode() + b"\n"
     return start + SUM.pack(zlib.crc32(about, zlib.crc32(start))) + about
+
+
+def session_in(path: Path) -> str | None:
+    """The session id in the header of a spool file; None if there is no such file, or no whole header."""
+    try:
+        with path.open("rb") as file:
+            file.seek(_START.size + SUM.size)
+            found = json.loads(file.readline(_LONGEST_ABOUT))["session_id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def scan(data: bytes, session_id: str) -> SpoolScan:

@@ -130,7 +130,7 @@ async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step
         old = await stack.enter_async_context(FilesystemStore(place, create=False, background=False))
         before = [meta.session_id for meta in await old.list()]
         there = set(sessions_of(place))
-        unsaved = there.difference(map(short_id, before))  # died before their first snapshot
+        unsaved = there.difference(before, map(short_id, before))  # died before their first snapshot
         for session_id in (*before, *unsaved):
             await stack.enter_async_context(held_alone(old, session_id, clock, to="encrypt"))
             await must_be_recovered(old, session_id)

@@ -25,6 +25,7 @@ from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.operations.session_rows import session_rows
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, output_of, python
@@ -159,6 +160,20 @@ async def test_a_session_killed_before_its_first_snapshot_is_recovered(store: Fi
     loaded = await store.load("s")
     assert (loaded.title, texts(loaded)) == ("hello", ["user: question"])
     assert (loaded.created_at, loaded.updated_at) == (THEN, NOW)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+async def test_a_session_with_a_long_id_is_recovered_under_that_id(store: FilesystemStore, *, saved: bool) -> None:
+    session_id = "日本語の長い名前" * 20
+    if saved:
+        await store.save(snapshot(session_id, "before"))
+    spooled(store, session_id, said("user", "question"))
+    die_holding(store, session_id)
+    (found,) = await recover(store, now=NOW)
+    assert (found.session_id, found.records, found.problem) == (session_id, 1, None)
+    loaded = await store.load(session_id)
+    assert (loaded.session_id, texts(loaded)[-1]) == (session_id, "user: question")
+    assert [row.session_id for row in await session_rows(store)] == [session_id]
 
 
 async def test_records_contained_in_the_head_are_dropped_not_reapplied(store: FilesystemStore) -> None:

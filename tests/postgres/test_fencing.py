@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import pytest
 
 from snapshot_plugin.errors import Fenced, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.recovery import upto_of
+from snapshot_plugin.live.recovery import recover, upto_of
 from snapshot_plugin.live.rows import RowHold
 from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.outcomes import LostConnection
@@ -134,6 +137,18 @@ class TestOvertaken:
         new.close()
         assert said(other.sync.load("session")) == ["one", "two", "three"]
 
+    def test_killed_session_with_a_long_id_is_recovered_under_that_id(
+        self, store: PostgresStore, other: PostgresStore, postgres_url: str
+    ) -> None:
+        session_id, old = "long" * 100, LiveSessions(store, Words)
+        old._context.touch = lambda _session: None  # as above
+        old.begin(empty(session_id), {"word": "one"})
+        let_lease_end(postgres_url, short_id(session_id))
+        (found,) = anyio.run(lambda: recover(other, reducers={"words": reduce_words}, now=datetime.now(UTC)))
+        assert (found.records, found.problem) == (1, None)
+        loaded = other.sync.load(session_id)
+        assert (loaded.session_id, said(loaded)) == (session_id, ["one"])
+
 
 class TestSpool:
     def test_records_lost_in_a_server_crash_are_detected(self, store: PostgresStore) -> None:
@@ -222,9 +237,9 @@ def reduce_words(snapshot: SessionSnapshot, records: Any) -> SessionSnapshot:
     return words._snapshot.evolve(provider_type="words")
 
 
-def empty() -> SessionSnapshot:
+def empty(session_id: str = "session") -> SessionSnapshot:
     now = FixedClock()()
-    return SessionSnapshot(session_id="session", provider_type="words", created_at=now, updated_at=now)
+    return SessionSnapshot(session_id=session_id, provider_type="words", created_at=now, updated_at=now)
 
 
 def said(snapshot: SessionSnapshot) -> list[str]:

@@ -109,6 +109,8 @@ class Agent:
             self._peer.send({"id": request_id, "error": refused.text})
         elif "shapeless-errors" in self._options.misbehaves:
             self._peer.send({"id": request_id, "error": {"message": [refused.text]}})
+        elif "empty-errors" in self._options.misbehaves:
+            self._peer.send({"id": request_id, "error": None})
         else:
             self._peer.refuse(request_id, refused.code, refused.text, refused.data)
 

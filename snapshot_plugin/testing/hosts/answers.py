@@ -56,7 +56,7 @@ class Answers(HostStage):
             listed = client.request("session/list", {})["sessions"]
             assert [info["sessionId"] for info in listed] == [session_id], "nothing is left of the fork"
 
-    @pytest.mark.parametrize("habit", ["string-errors", "shapeless-errors"])
+    @pytest.mark.parametrize("habit", ["string-errors", "shapeless-errors", "empty-errors"])
     def test_malformed_errors_of_the_agent_reach_the_client_well_formed(self, tmp_path: Path, habit: str) -> None:
         with self.start(tmp_path, "--misbehave", habit) as client:
             asked = client.begin("session/load", {"sessionId": "never-was", "cwd": "/", "mcpServers": []})

@@ -31,6 +31,18 @@ class Recording(HostStage):
             assert spoken[3][1].startswith(seen)
             assert seen in client.prompt(session_id, "echo-blocks"), "the model is told what the user saw"
 
+    @linux
+    def test_a_session_whose_id_is_too_long_for_a_file_name_survives_kill_9(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "long-names") as client:
+            session_id = client.new_session()
+            client.begin_prompt(session_id, "stream 400 2")
+            client.wait_for_text("part-002.")
+            self.kill_everything(client)
+            seen = client.said(session_id)
+        with self.start(tmp_path) as client:
+            assert words(load(client, session_id)[1])[1][1].startswith(seen)
+        assert stored(tmp_path, session_id).session_id == session_id
+
     def test_burst_of_chunks_arrives_chunk_by_chunk_also_in_a_restored_session(self, tmp_path: Path) -> None:
         parts = [f"part-{n:03}." for n in range(300)]
         with self.start(tmp_path) as client:
