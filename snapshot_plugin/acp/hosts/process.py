@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
@@ -64,27 +65,48 @@ class AgentProcess:
     """One run of the agent, in its own process group so that its children end with it.
 
     Start it in a thread that lives as long as this process: the system ends the agent with that thread.
+
+    Args:
+        command: the program and its arguments.
+        env: its whole environment; None: this process's own. The keys of the store are removed from either.
+        cwd: where it runs; None: where this process does.
+        stderr: where its stderr goes, as for `subprocess.Popen`; None: to ours.
+
+    Raises:
+        AgentUnavailable: it cannot be started.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        stderr: int | None = None,
+    ) -> None:
         try:
-            self._process = subprocess.Popen(  # noqa: S603 — the command is what the user asked to run
+            process = subprocess.Popen(  # noqa: S603 — the command is what the user asked to run
                 list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                stderr=stderr,
                 bufsize=0,
+                cwd=cwd,
                 start_new_session=True,
-                env=agent_environment(),
+                env=agent_environment(env),
                 preexec_fn=end_with_parent(),  # noqa: PLW1509 — one system call, nothing is allocated
             )
         except OSError as error:
+            where = f" in {cwd}" if cwd else ""
             raise AgentUnavailable(
-                f"the agent {command[0]!r} cannot be started: {error.strerror}", hint="check the command after --"
+                f"the agent {command[0]!r} cannot be started{where}: {error.strerror}",
+                hint="check the command after --",
             ) from error
-        assert self._process.stdin is not None  # noqa: S101 — both are pipes
-        assert self._process.stdout is not None  # noqa: S101 — both are pipes
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self.pid = self._process.pid
+        assert process.stdin is not None  # noqa: S101 — both are pipes
+        assert process.stdout is not None  # noqa: S101 — both are pipes
+        self._process, self.pid = process, process.pid
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
+        self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
 
     def send(self, data: bytes) -> bytes:
         """Write everything. Returns the lines that were not fully written because the agent is gone."""
@@ -107,10 +129,15 @@ class AgentProcess:
             os.killpg(self.pid, number)
 
     def end(self, *, patience: float) -> int:
-        """Close its input, wait, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
+        """Close its input, and `stop` it. Returns its exit status."""
         with contextlib.suppress(OSError):
-            if self._process.stdin:
-                self._process.stdin.close()
+            self.stdin.close()
+        status = self.stop(patience=patience)
+        self.stdout.close()
+        return status
+
+    def stop(self, *, patience: float) -> int:
+        """Wait for its end, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -118,7 +145,4 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
-        status = self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
-        return status
+        return self._process.wait()

@@ -1,93 +1,90 @@
-"""An agent's process as a transport of the SDK, with its environment, stderr and shutdown."""
+"""An agent's process as a transport of the SDK: its messages and its stderr, in an asyncio event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
-from asyncio.subprocess import PIPE, Process
+import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 
-from snapshot_plugin.acp.hosts.process import agent_environment, end_with_parent
+from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.messages import Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["StdioAgent"]
 
 _CHUNK = 1 << 20
 _STDERR_LINES = 20
 _PATIENCE = 2.0
-_POLL = 0.01
 log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
 class StdioAgent:
-    """One run of an agent, as a transport of the SDK. Lines may have any length; non-ACP lines are skipped.
+    """One run of an agent, as a transport of the SDK; see `start`. Lines may have any length.
 
-    The agent leads its own process group, so that its children end with it. Its stderr is logged, line by line,
-    under ``snapshot_plugin.acp.agent``; the last lines are kept for `stderr_tail`.
+    Lines that are not ACP are skipped. Its stderr is logged, line by line, under ``snapshot_plugin.acp.agent``; the
+    last lines are kept for `stderr_tail`.
     """
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: AgentProcess) -> None:
+        self._process, self.pid = process, process.pid
+        self._out, self._err = (asyncio.StreamReader(limit=_CHUNK) for _ in range(2))
+        self._pipes: list[asyncio.ReadTransport] = []
+        self._in: asyncio.StreamWriter | None = None
         self._lines, self._ready = Lines(), deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
-        self._closing: asyncio.Task[None] | None = None
-        self.pid = process.pid
+        self._closing, self._is_closed = asyncio.Lock(), False
 
     @classmethod
     async def start(
         cls, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | Path | None = None
-    ) -> StdioAgent:
-        """Start *command*.
-
-        Args:
-            command: the program and its arguments.
-            env: its whole environment; None: this process's own. The keys of a store are removed from either.
-            cwd: where it runs; None: where this process does.
+    ) -> Self:
+        """Start *command*; see `AgentProcess` for the arguments.
 
         Raises:
             AgentUnavailable: it cannot be started.
         """
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=agent_environment(env),
-                cwd=cwd,
-                start_new_session=True,
-                preexec_fn=end_with_parent(),
-            )
-        except OSError as error:
-            raise AgentUnavailable(
-                f"the agent {list(command)!r} cannot be started in {cwd or Path.cwd()}: {error.strerror}",
-                hint="check the command, the directory, and the PATH in env",
-            ) from error
-        return cls(process)
+            agent = cls(AgentProcess(command, env=env, cwd=cwd, stderr=subprocess.PIPE))
+        except AgentUnavailable as error:
+            error.hint = "check the command, the directory, and the PATH in env"
+            raise
+        try:
+            await agent._connect()
+        except BaseException:
+            await agent.close()
+            raise
+        return agent
+
+    async def _connect(self) -> None:
+        loop, process = asyncio.get_running_loop(), self._process
+        for reader, pipe in ((self._out, process.stdout), (self._err, process.stderr)):
+            made, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+            self._pipes.append(made)
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+        transport, _ = await loop.connect_write_pipe(lambda: protocol, process.stdin)
+        self._in = asyncio.StreamWriter(transport, protocol, None, loop)
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write one message; raises `ConnectionError` if the agent is gone."""
-        assert self._process.stdin is not None  # noqa: S101 — it is a pipe
-        self._process.stdin.write(encode(message))
-        await self._process.stdin.drain()
-        if self._process.stdin.is_closing():  # the write failed, which `drain` does not always report
+        assert self._in is not None  # noqa: S101 — connected in `start`
+        self._in.write(encode(message))
+        await self._in.drain()
+        if self._in.is_closing():  # the write failed, which `drain` does not always report
             raise ConnectionResetError("the agent is gone")
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None once the agent is gone."""
-        assert self._process.stdout is not None  # noqa: S101 — it is a pipe
         while not self._ready:
-            data = await self._process.stdout.read(_CHUNK)
+            data = await self._out.read(_CHUNK)
             if not data:
                 return None
             for line in self._lines.feed(data):
@@ -103,28 +100,22 @@ class StdioAgent:
 
         Runs to its end even when cancelled; takes a few seconds at most. Idempotent.
         """
-        if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name="snapshot_plugin agent close")
-        cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            while not self._closing.done():
-                try:
-                    await asyncio.shield(self._closing)
-                except asyncio.CancelledError as error:  # asyncio's own cancellation ignores the scope
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
+            async with self._closing:
+                if not self._is_closed:
+                    self._is_closed = True
+                    await self._close()
 
     async def _close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        if not await self._ended_within(_PATIENCE):
-            self._signal(signal.SIGTERM)
-            await self._ended_within(_PATIENCE)
-        self._signal(signal.SIGKILL)
-        await self._ended_within(_PATIENCE)
-        await self._stderr_ended()
-        self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 — nothing public closes it
+        if self._in is not None:
+            self._in.close()
+        try:
+            await in_thread(partial(self._process.stop, patience=_PATIENCE))
+            await self._stderr_ended()
+        finally:
+            self._reading_stderr.cancel()
+            for pipe in self._pipes:
+                pipe.close()
 
     async def stderr_tail(self) -> str:
         """Return the last lines of its stderr; call it once the agent has ended."""
@@ -138,20 +129,8 @@ class StdioAgent:
 
     async def _read_stderr(self) -> None:
         """Read stderr: the agent would block on a full pipe."""
-        assert self._process.stderr is not None  # noqa: S101 — it is a pipe
         lines = Lines()
-        while data := await self._process.stderr.read(_CHUNK):
+        while data := await self._err.read(_CHUNK):
             for line in lines.feed(data):
                 self._stderr.append(line.decode(errors="replace").rstrip())
                 log.debug("agent %d: %s", self.pid, self._stderr[-1])
-
-    async def _ended_within(self, seconds: float) -> bool:
-        # Not Process.wait: it also waits for any process that holds our pipes, such as a surviving child.
-        with anyio.move_on_after(seconds):
-            while self._process.returncode is None:  # noqa: ASYNC110 — there is no event for it
-                await anyio.sleep(_POLL)
-        return self._process.returncode is not None
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
