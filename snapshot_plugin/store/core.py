@@ -56,6 +56,13 @@ class _About(NamedTuple):
     labels: Mapping[str, str]
 
 
+def _not_text(session_id: str, given: object) -> InvalidInput:
+    return InvalidInput(
+        f"session {session_id} cannot be saved with {given!r}: trigger, tags and labels are text",
+        session_id=session_id, hint="write tags=['name'] and labels={'name': 'value'}",
+    )  # fmt: skip
+
+
 class StoreCore:
     """The work of a store. Method names and promises are those of `SnapshotStore`."""
 
@@ -73,7 +80,7 @@ class StoreCore:
         self,
         snapshot: SessionSnapshot,
         trigger: str,
-        tags: tuple[str, ...],
+        tags: Sequence[str],
         base: int | None,
         labels: Mapping[str, str] = _NO_LABELS,
     ) -> SnapshotRef:
@@ -84,7 +91,12 @@ class StoreCore:
                 f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
                 session_id=session_id, hint="migrate it with snapshot_plugin.migrate first",
             )  # fmt: skip
-        about = _About(trigger, tags, labels)
+        if isinstance(tags, str):
+            raise _not_text(session_id, tags)
+        about = _About(trigger, tuple(tags), labels)
+        for word in (trigger, *about.tags, *labels, *labels.values()):
+            if not isinstance(word, str):
+                raise _not_text(session_id, word)
         try:
             return self._save(self._writers.base(snapshot, base), snapshot, about)
         except Conflict:

@@ -171,7 +171,7 @@ class LogStore:
         labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
-        args = (snapshot, trigger, tuple(tags), base, labels or {})
+        args = (snapshot, trigger, tags, base, labels or {})
         return await self._in_turn(snapshot.session_id, self.core.save, *args)
 
     async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:

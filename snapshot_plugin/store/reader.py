@@ -176,7 +176,7 @@ class _Search:
 
     def _fail(self) -> FoundSnapshot:
         where = f"session {self._session_id}" + (f", snapshot {self._at}" if self._at is not None else "")
-        if not self._items:
+        if not self._items and (self._at is None or self._at > 0):
             raise SnapshotNotFound(f"there is no session {self._session_id}", session_id=self._session_id)
         is_whole = all(item.kind == "frame" for item in self._items)
         if self._at is not None and is_whole and not self._may_hold(self._at):

@@ -112,7 +112,7 @@ class SyncStore:
         labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
-        args = (snapshot, trigger, tuple(tags), base, labels or {})
+        args = (snapshot, trigger, tags, base, labels or {})
         return self._in_turn(snapshot.session_id, self._store.core.save, *args)
 
     def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:

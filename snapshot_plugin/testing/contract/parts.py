@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotNotFound
@@ -69,6 +71,8 @@ class Parts(Stage):
                 await store.page("session", start=start, count=count)
         with pytest.raises(SnapshotNotFound):
             await store.page("session", at=9)
+        with pytest.raises(SnapshotNotFound, match="snapshot 0"):
+            await store.load("session", at=0)
 
     async def test_one_section_is_read_alone(self, opened: Opener) -> None:
         await self._grown(opened())
@@ -125,3 +129,14 @@ class Parts(Stage):
         assert [meta.session_id for meta in await opened().list(labels={"kind": "graph"})] == ["session"]
         assert [meta.seq for meta in await opened().history("session", labels={"kind": "graph"})] == [2, 1]
         assert list(await opened().list(labels={"kind": "other"})) == []
+
+    @pytest.mark.parametrize(
+        "about",
+        [{"labels": {"turn": 3}}, {"labels": {3: "x"}}, {"trigger": None}, {"tags": [5]}, {"tags": "one"}],
+    )
+    async def test_what_is_said_about_a_snapshot_is_text_or_refused(self, opened: Opener, about: Any) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+        with pytest.raises(InvalidInput, match="are text"):
+            await store.save(make_snapshot("a", "b"), base=1, **about)
+        assert (await opened().load("session")) == make_snapshot("a")
