@@ -101,6 +101,16 @@ async def test_sessions_of_other_projects_are_not_listed_found_or_shown(project:
         assert len((await told(client, "list_snapshots"))["sessions"]) == 4
 
 
+async def test_parts_of_other_sessions_are_not_listed_or_found(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(elsewhere("ours", project))
+    await store.save(elsewhere("ours+memory", project))
+    async with connected(project, store) as (client, _):
+        assert [line["session_id"] for line in (await told(client, "list_snapshots"))["sessions"]] == ["ours"]
+        found = await told(client, "search_sessions", query="needle")
+        assert {hit["session_id"] for hit in found["hits"]} == {"ours"}
+
+
 async def test_project_entered_through_a_symlink_sees_only_its_own_sessions(tmp_path: Path) -> None:
     real, other = tmp_path / "real", tmp_path / "other"
     real.mkdir()
