@@ -81,23 +81,19 @@ class ServedProject:
 
 
 async def _ask_roots(ctx: Context[Any, Any]) -> ListRoots | ListRootsResult | None:
-    project, can = _project(ctx), ctx.client_capabilities
+    project: ServedProject = ctx.mcp_server.project  # type: ignore[attr-defined]
+    can = ctx.client_capabilities
     return ListRoots() if project.asks_roots and can is not None and can.roots is not None else None
 
 
 async def _served(
     ctx: Context[Any, Any], roots: Annotated[ListRootsResult | None, Resolve(_ask_roots)]
 ) -> ServedProject:
-    project = _project(ctx)
+    project: ServedProject = ctx.mcp_server.project  # type: ignore[attr-defined]
     if project.asks_roots and roots is not None:
         urls = [urlsplit(str(root.uri)) for root in roots.roots]
         with contextlib.suppress(InvalidInput):  # the tool reports it
             project.choose([Path(unquote(url.path)) for url in urls if url.scheme == "file"])
-    return project
-
-
-def _project(ctx: Context[Any, Any]) -> ServedProject:
-    project: ServedProject = ctx.mcp_server.project  # type: ignore[attr-defined]
     return project
 
 

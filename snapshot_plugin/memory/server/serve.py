@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from importlib.metadata import version
 from socket import create_server
-from socket import socket as Socket  # noqa: N812 — a class
 from typing import Any, Final
 
 import anyio
@@ -89,22 +88,19 @@ async def serve_http(server: MemoryServer, *, port: int, token: str, ready: Call
     import uvicorn  # noqa: PLC0415 — only needed for HTTP
 
     app = http_app(server, token=token)
-    with _listening(port) as socket:  # clients can connect from now on, before the server runs
+    try:
+        socket = create_server((LOOPBACK, port))  # clients can connect from now on, before the server runs
+    except OSError as error:
+        raise InvalidInput(
+            f"port {port} cannot be used: {error.strerror}", hint="choose another; 0 is any that is free"
+        ) from error
+    with socket:
 
         async def run() -> None:
             ready(f"http://{LOOPBACK}:{socket.getsockname()[1]}{PATH}")
             await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[socket])
 
         await _serve(server, run)
-
-
-def _listening(port: int) -> Socket:
-    try:
-        return create_server((LOOPBACK, port))
-    except OSError as error:
-        raise InvalidInput(
-            f"port {port} cannot be used: {error.strerror}", hint="choose another; 0 is any that is free"
-        ) from error
 
 
 async def _serve(server: MemoryServer, run: Callable[[], Awaitable[None]]) -> None:
@@ -139,13 +135,11 @@ class _WithToken:
         self._expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._may(scope):
+        given = [value for name, value in scope.get("headers", ()) if name == b"authorization"]
+        is_known = len(given) == 1 and hmac.compare_digest(given[0], self._expected)
+        if scope["type"] == "lifespan" or is_known:
             await self._app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain"), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
-
-    def _may(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(given) == 1 and hmac.compare_digest(given[0], self._expected)
