@@ -24,6 +24,9 @@ __all__ = ["MEMORY_TOOLS", "load_session_context"]
 _More = Annotated[dict[str, Any] | None, argument("Anything else you know about it.")]
 _Page = Annotated[int | None, argument("For load of a long list: where to start, how many.", ge=0)]
 _ACTIONS = {"get": "load", "read": "load", "recall": "load", "set": "save", "put": "save", "remove": "delete"}
+_KEY = ("key", "name", "id")
+_DATA = ("data", "value", "content", "body", "json")
+_SEEN = ("observed", "data", "observation", "current", "actual")
 _Action = Annotated[
     Literal["save", "load", "list", "delete", "stats"], BeforeValidator(lambda said: _ACTIONS.get(said, said))
 ]
@@ -34,12 +37,8 @@ async def session_store(
     project: Served,
     action: Annotated[_Action, argument("What to do.")],
     namespace: Annotated[str | None, argument('A logical group; "default" if left out.')] = None,
-    key: Annotated[
-        str | None, argument("The entry's name. Needed for save, load, delete.", "key", "name", "id")
-    ] = None,
-    data: Annotated[
-        Any, argument("For save: any JSON value but null.", "data", "value", "content", "body", "json")
-    ] = None,
+    key: Annotated[str | None, argument("The entry's name. Needed for save, load, delete.", *_KEY)] = None,
+    data: Annotated[Any, argument("For save: any JSON value but null.", *_DATA)] = None,
     confirm: Annotated[bool, argument('For delete of namespace "*": must be true.')] = False,
     start: _Page = None,
     limit: _Page = None,
@@ -174,17 +173,7 @@ async def compare_baseline(
     *,
     project: Served,
     name: Annotated[str, argument("The baseline's key.", "name", "key", "baseline", "baseline_name", "feature")],
-    observed: Annotated[
-        Any,
-        argument(
-            "What you see now, in the form the baseline was saved in.",
-            "observed",
-            "data",
-            "observation",
-            "current",
-            "actual",
-        ),
-    ] = None,
+    observed: Annotated[Any, argument("What you see now, in the form the baseline was saved in.", *_SEEN)] = None,
     more: Annotated[dict[str, Any] | None, argument("Not needed.")] = None,
 ) -> Answer:
     """Compare what a feature does now with its baseline from an earlier session.
