@@ -42,9 +42,9 @@ def message_of(item: Any) -> Message:
 
 def item_of(message: Message) -> Any:
     """The item that *message* was made of; each call makes a new one."""
-    if (raw := raw_of(_FIELD, message)) is not None:
-        return raw
     about = message.metadata[_FIELD]
+    if not message.content and RAW in about:
+        return raw_of(_FIELD, message)
     return _item([block.raw() for block in message.content], about["kind"], thaw(about["rest"]), message.metadata)
 
 

@@ -250,7 +250,12 @@ def session_id_for(name: str) -> str:
     """A session id for an id of a framework: itself if a store can hold it, else its beginning and a digest.
 
     Two names never get the same id, nor the id of a companion session.
+
+    Raises:
+        InvalidSessionId: *name* is not text.
     """
+    if not isinstance(name, str):
+        raise InvalidSessionId(f"the session id {name!r} is not text", hint="pass str(id)")
     with contextlib.suppress(InvalidSessionId):
         if not _RESERVED.search(name):
             check_session_id(name)

@@ -251,6 +251,7 @@ def nested(levels: int) -> list[Any]:
         {"role": "user", "content": "hi", "score": float("nan"), "range": [float("-inf"), {"to": float("inf")}]},
         {"type": "x", "n": float("nan")},
         float("inf"),
+        None,
     ],
 )
 def test_openai_item_with_nan_and_infinity_comes_back(item: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     LabelledSnapshot,
@@ -171,6 +171,12 @@ def test_any_name_maps_to_its_own_id(name: str) -> None:
 
 def test_ordinary_names_are_kept_as_ids() -> None:
     assert [session_id_for(name) for name in ("trip", "user-123", "Ünï/cödé")] == ["trip", "user-123", "Ünï/cödé"]
+
+
+@pytest.mark.parametrize("name", [5, None, b"x"])
+def test_an_id_that_is_not_text_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidSessionId, match="not text"):
+        session_id_for(name)
 
 
 def test_renaming_a_session_keeps_its_labels_findable(tmp_path: Path) -> None:
