@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
+from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.store.hop import in_thread
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0
@@ -135,3 +138,22 @@ async def test_cancelled_close_ends_the_agent_first() -> None:
     assert closing.cancelled()
     with pytest.raises(ProcessLookupError):
         os.kill(agent.pid, 0)
+
+
+async def test_store_is_not_kept_waiting_by_many_agents_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end in threads of their own: the store has no more than 32."""
+    released, stop = threading.Event(), AgentProcess.stop
+
+    def stubborn(process: AgentProcess, *, patience: float) -> int:
+        assert released.wait(PATIENCE)
+        return stop(process, patience=patience)
+
+    monkeypatch.setattr(AgentProcess, "stop", stubborn)
+    agents = [await StdioAgent.start(["cat"]) for _ in range(40)]
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as closing:
+            for agent in agents:
+                closing.start_soon(agent.close)
+            await anyio.wait_all_tasks_blocked()
+            assert await in_thread(lambda: "answered") == "answered"
+            released.set()

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
+import anyio.to_thread
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.messages import Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
-from snapshot_plugin.store.hop import in_thread
 
 __all__ = ["StdioAgent"]
 
@@ -41,7 +41,7 @@ class StdioAgent:
         self._lines, self._ready = Lines(), deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
-        self._closing, self._is_closed = asyncio.Lock(), False
+        self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(
@@ -100,22 +100,27 @@ class StdioAgent:
 
         Runs to its end even when cancelled; takes a few seconds at most. Idempotent.
         """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="snapshot_plugin agent close")
+        cancelled: asyncio.CancelledError | None = None
         with anyio.CancelScope(shield=True):
-            async with self._closing:
-                if not self._is_closed:
-                    self._is_closed = True
-                    await self._close()
+            while not self._closing.done():
+                try:
+                    await asyncio.shield(self._closing)
+                except asyncio.CancelledError as error:  # asyncio's own cancellation ignores the scope
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def _close(self) -> None:
         if self._in is not None:
             self._in.close()
-        try:
-            await in_thread(partial(self._process.stop, patience=_PATIENCE))
-            await self._stderr_ended()
-        finally:
-            self._reading_stderr.cancel()
-            for pipe in self._pipes:
-                pipe.close()
+        # In a thread of its own: many stubborn agents must not use up the threads that the store needs.
+        stop = partial(self._process.stop, patience=_PATIENCE)
+        await anyio.to_thread.run_sync(stop, limiter=anyio.CapacityLimiter(1))
+        await self._stderr_ended()
+        for pipe in self._pipes:
+            pipe.close()
 
     async def stderr_tail(self) -> str:
         """Return the last lines of its stderr; call it once the agent has ended."""
