@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotRef
@@ -63,6 +63,11 @@ class _Core(StoreCore):
             return
         found = _called(session_id, self._functions[1], session_id)
         if found is not None:
+            if not isinstance(found, Mapping):
+                raise InvalidSnapshot(
+                    f"what was loaded for session {session_id} is a {type(found).__name__}, not a JSON object",
+                    session_id=session_id, hint="return what save was given, or None",
+                )  # fmt: skip
             super().save(load_document(dict(found)), "load", (), 0)
         self._known.add(session_id)
 

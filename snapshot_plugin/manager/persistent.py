@@ -24,6 +24,7 @@ from snapshot_plugin.manager.context import (
     Problem,
     conversation_of,
 )
+from snapshot_plugin.manager.events import Event, SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, utc_now
@@ -134,6 +135,8 @@ class PersistentSession:
         self.manager = SnapshotManager(self._store, self._settings(), clock=clock)
         self._state: SessionSnapshot | None = None
         self._problems: tuple[Problem, ...] = ()
+        self._failed: tuple[Problem, ...] = ()
+        self.manager.events.subscribe(self._saved_or_not, SnapshotCreated, SnapshotSkipped, SnapshotFailed)
         self._closing = AsyncExitStack()
 
     def _settings(self) -> SnapshotConfig:
@@ -148,8 +151,8 @@ class PersistentSession:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The parts that the last save could not store; all others are stored."""
-        return self._problems
+        """The parts that the last save could not store; ``session`` if all of it failed. All others are stored."""
+        return (*self._failed, *self._problems)
 
     @property
     def path(self) -> str:
@@ -351,6 +354,13 @@ class PersistentSession:
         for problem in report.problems[len(self.report.problems) :]:
             _log.warning("session %s: %s was not given back: %s", self.session_id, problem.part, problem.reason)
         self.report = report
+
+    def _saved_or_not(self, event: Event) -> None:
+        if event.session_id == self.session_id:
+            if not isinstance(event, SnapshotFailed):
+                self._failed = ()
+            elif event.operation == "save":
+                self._failed = (Problem("session", event.message),)
 
     def _set_problems(self, problems: tuple[Problem, ...]) -> None:
         for problem in problems:

@@ -10,6 +10,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.commands.doctor import Diagnosis
+from snapshot_plugin.live.lease import Owner
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.examples import session, valid
 from tests.cli.test_check import damage, segment
@@ -54,6 +55,16 @@ def test_store_without_sessions_has_none_to_resume(asnap: Asnap, place: Path) ->
     assert asnap("forget", "one", "--yes").code == 0
 
     assert asnap("doctor", "--json").json["next"] != "asnap resume"
+
+
+def test_session_that_died_before_its_first_snapshot_is_reported(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+    dead = Owner(pid=4_000_000, host="here", since=datetime.now(UTC))
+    (FilesystemStore(place).session_dir("new") / ".lease").write_text(dead.model_dump_json() + "\n")
+
+    ran = asnap("doctor", "--json")
+
+    assert (ran.json["next"], "1 session(s) ended unexpectedly" in ran.out) == ("asnap recover", True)
 
 
 def test_damage_is_the_first_suggestion(asnap: Asnap, place: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.manager.events import PartNotKept
 from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
 from snapshot_plugin.manager.working_memory import memory_id
@@ -232,6 +232,40 @@ async def test_three_functions_suffice_as_a_store() -> None:
     async with kept(Agent(), functions()) as session:
         assert await session.delete()
     assert table == {}
+
+
+@anyio_both
+@pytest.mark.parametrize("autosave", [None, 30.0])
+async def test_last_save_that_failed_is_among_the_problems(autosave: float | None) -> None:
+    refuses = True
+
+    def save(*_: Any) -> None:
+        if refuses:
+            raise OSError("no space left")
+
+    agent = Agent()
+    session = kept(agent, (save, lambda _: None, lambda _: None), auto_save_interval=autosave)
+
+    def named() -> list[str]:
+        return [f"{problem.part}: {problem.reason}" for problem in session.problems]
+
+    async with session:
+        agent.history.append({"role": "user", "content": "hello"})
+        with pytest.raises(StoreUnavailable):
+            await session.save()
+        refuses = False
+        await session.save()
+        assert not named()
+        refuses = True
+        agent.history.append({"role": "user", "content": "more"})
+    assert named() == ["session: save failed for session bot: no space left"]
+
+
+@anyio_both
+@pytest.mark.parametrize("found", ["text", 5, [{}]])
+async def test_functions_that_load_no_object_are_named(found: Any) -> None:
+    with pytest.raises(InvalidSnapshot, match="session bot is a"):
+        await kept(Agent(), (lambda *_: None, lambda _: found, lambda _: None)).__aenter__()
 
 
 @pytest.mark.parametrize("place", range(3))

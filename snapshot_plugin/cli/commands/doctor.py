@@ -86,7 +86,7 @@ async def _look_elsewhere(call: Call) -> list[Observation]:
     """Check a bucket or a database: is it reachable, is it a store, and what does it hold?"""
     import anyio.to_thread
 
-    from snapshot_plugin.operations.session_rows import session_rows
+    from snapshot_plugin.operations.session_rows import every_row
 
     findings: list[Observation] = []
     try:
@@ -97,7 +97,7 @@ async def _look_elsewhere(call: Call) -> list[Observation]:
             )
             for level, what in told:
                 findings.append(Observation(area="store", level=level, what=what))
-            findings += look_at_sessions(call, store, await session_rows(store))
+            findings += look_at_sessions(call, store, await every_row(store, await store.list()))
             findings += look_at_quarantine(await store.quarantined())
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
@@ -110,14 +110,14 @@ def _problem(area: str, error: SnapshotError, *, run: str) -> Observation:
 
 
 async def _inside(call: Call, place: Path) -> list[Observation]:
-    from snapshot_plugin.operations.session_rows import session_rows
+    from snapshot_plugin.operations.session_rows import every_row
     from snapshot_plugin.store.marker import is_store
 
     if not is_store(place):
         return []
     try:
         async with call.local() as store:
-            rows = await session_rows(store)
+            rows = await every_row(store, await store.list())
             trashed = sum(entry.size_bytes for entry in await store.trash())
             aside = await store.quarantined()
     except SnapshotError as error:
