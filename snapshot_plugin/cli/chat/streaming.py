@@ -123,11 +123,13 @@ class WordWrap:
     """Breaks lines between words. A word that outgrows its line while it arrives is moved to the next one.
 
     The last column stays empty, so that backspaces reach the word. The terminal breaks code blocks, words longer
-    than a line and wide characters, and everything if it has fewer than 20 columns.
+    than a line and wide characters, and everything if it has fewer than 20 columns. Lines that it begins itself are
+    indented by *indent* columns.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, indent: int = 0) -> None:
         self._in_fence, self._style = False, ""
+        self._indent, self._break = indent, "\n" + " " * indent
         self._begin_line()
 
     def feed(self, text: str, columns: int) -> str:
@@ -168,18 +170,18 @@ class WordWrap:
 
     def _placed_word(self, part: str, columns: int) -> str:
         room, taken, shown = columns - 1, width(part), self._length
-        break_ = "\n" if self._is_full else ""
+        break_ = self._break if self._is_full else ""
         if self._is_full:
-            self._column, self._is_full = 0, False
+            self._column, self._is_full = self._indent, False
         self._start = (self._start + part)[:3]
         self._length += taken
-        begins_line = self._column <= shown
+        begins_line = self._column - shown <= self._indent
         if not begins_line:  # otherwise it is never moved, and may be very long
             self._word += part
         fits = self._column + taken <= room
         if fits or begins_line or taken != len(part) or self._in_fence or columns < _NARROW:
             self._column = (self._column + taken) % columns
             return break_ + part
-        self._column = self._length % columns
+        self._column = (self._indent + self._length) % columns
         style = _OFF + self._word_style if "\x1b" in self._word else ""
-        return "\b" * shown + " " * shown + "\n" + style + self._word
+        return "\b" * shown + " " * shown + self._break + style + self._word

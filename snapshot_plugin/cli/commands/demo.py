@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,23 +17,29 @@ from typing import Any, Self
 
 import click
 
+from snapshot_plugin.cli.chat.streaming import WordWrap
 from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
 from snapshot_plugin.cli.layout import process
 from snapshot_plugin.cli.ourselves import our_module
+from snapshot_plugin.cli.output import WIDE, wants_colour
 from snapshot_plugin.codec.sources import without_keys
 
 __all__ = ["command"]
 
 _WORDS_BEFORE_THE_KILL = 24
+_YOU, _AGENT = "  you    ", "  agent  "
 _EDITOR = """\
   With a real agent:
 
-    asnap run -- opencode acp            (or any other ACP agent)
+    asnap chat -- opencode acp            (or any other ACP agent)
 
-  In Zed, settings.json:
+  In an editor, put asnap run -- in front of its command. In Zed, settings.json:
 
     "agent_servers": {
-      "opencode": { "type": "custom", "command": "asnap", "args": ["run", "--", "opencode", "acp"] }
+      "opencode": {
+        "type": "custom", "command": "asnap",
+        "args": ["run", "--", "opencode", "acp"]
+      }
     }
 """
 
@@ -103,6 +111,7 @@ class _Client:
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
 def command(*, fast: bool) -> None:
     """Kill an agent in mid-sentence and resume the session with every word."""
+    click.get_current_context().color = wants_colour("auto", sys.stdout, os.environ)
     pause = 0.001 if fast else 0.09
     with tempfile.TemporaryDirectory(prefix="asnap-demo-") as folder:
         place = Path(folder) / "store"
@@ -112,26 +121,39 @@ def command(*, fast: bool) -> None:
     click.echo(_EDITOR)
 
 
+class _Screen:
+    """Shows what the agent says, broken between words on a terminal."""
+
+    def __init__(self) -> None:
+        self._wrap = WordWrap(indent=len(_AGENT))
+
+    def show(self, text: str) -> None:
+        wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+        click.echo(self._wrap.feed(text, wide), nl=False)
+
+
 def _until_killed(place: Path, pause: float) -> tuple[str, str]:
     seen: list[str] = []
+    screen = _Screen()
 
     def show(_kind: str, text: str) -> bool:
         seen.append(text)
-        click.echo(text, nl=False)
+        screen.show(text)
         return len(seen) < _WORDS_BEFORE_THE_KILL
 
     with _Client(place, pause) as client:
         session_id = client.ask("session/new", {"cwd": os.getcwd(), "mcpServers": []})["sessionId"]  # noqa: PTH109 — text
-        click.echo(f"\n  you    {QUESTION}\n  agent  ", nl=False)
+        screen.show(f"\n{_YOU}{QUESTION}\n{_AGENT}")
         client.ask("session/prompt", _prompt(session_id, QUESTION), show)
         client.kill()
-    click.secho(" ✗ kill -9, agent and all\n", fg="red", bold=True)
+    screen.show(click.style(" ✗ kill -9, agent and all\n\n", fg="red", bold=True))
     return session_id, "".join(seen)
 
 
 def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
     kept: list[str] = []
     said: list[str] = []
+    screen = _Screen()
 
     def keep(kind: str, text: str) -> bool:
         if kind == "agent_message_chunk":
@@ -140,7 +162,7 @@ def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
 
     def show(_kind: str, text: str) -> bool:
         said.append(text)
-        click.echo(text, nl=False)
+        screen.show(text)
         return True
 
     with _Client(place, pause) as client:
@@ -149,7 +171,7 @@ def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
         click.echo(f"  {len(seen.split())} words were on your screen; {len(back.split())} came back.\n")
         if not back.startswith(seen):  # it may have recorded one word more than it showed
             raise click.ClickException(f"lost: {seen!r} was shown and {back!r} was kept")
-        click.echo("  agent  " + click.style(back, dim=True) + f"\n  you    {GO_ON}\n  agent  ", nl=False)
+        screen.show(f"{_AGENT}{click.style(back, dim=True)}\n{_YOU}{GO_ON}\n{_AGENT}")
         client.ask("session/prompt", _prompt(session_id, GO_ON), show)
     if (back + "".join(said)).split() != ANSWER.split():
         raise click.ClickException("the agent did not go on from where it was cut off")
