@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.operations.document import Part
-from snapshot_plugin.operations.text import long_ago, size
+from snapshot_plugin.operations.text import long_ago, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.session_rows import SessionRow
@@ -115,12 +115,12 @@ def look_at_sessions(call: Call, store: SnapshotStore, rows: Sequence[SessionRow
     for state, found in unreadable.items():
         if found:
             named = ", ".join(row.session_id for row in found[:3])
-            what = f"{len(found)} {_UNREADABLE[state]} session(s): {named}"
+            what = f"{several(len(found), f'{_UNREADABLE[state]} session')}: {named}"
             yield Observation(area="sessions", level="problem", what=what, run=found[0].next)
     ended = [row for row in rows if row.ended_unexpectedly]
     if ended:
         when = f", the last one {long_ago(max(row.last_sign or row.saved_at for row in ended), call.now)}"
-        what = f"{len(ended)} session(s) ended unexpectedly{when}"
+        what = f"{several(len(ended), 'session')} ended unexpectedly{when}"
         yield Observation(area="sessions", level="warning", what=what, run="asnap recover")
     ahead = [row for row in rows if row.saved_at > call.now + _CLOCK_MAY_DIFFER]
     if ahead:
@@ -129,7 +129,7 @@ def look_at_sessions(call: Call, store: SnapshotStore, rows: Sequence[SessionRow
     live = sum(row.live is not None for row in rows)
     if not any(unreadable.values()):
         usual = "asnap resume" if store.capabilities.live else "asnap list"
-        what = f"{len(rows)} session(s), {live} live"
+        what = f"{several(len(rows), 'session')}, {live} live"
         yield Observation(area="sessions", level="ok", what=what, run=usual if rows else None)
 
 
@@ -137,7 +137,7 @@ def look_at_quarantine(aside: Sequence[Finding]) -> Iterator[Observation]:
     """List files in quarantine, which are kept until a person removes them."""
     sessions = sorted({each.session_id for each in aside})
     if sessions:
-        what = f"damaged files of {len(sessions)} session(s) in quarantine: {', '.join(sessions[:3])}"
+        what = f"damaged files of {several(len(sessions), 'session')} in quarantine: {', '.join(sessions[:3])}"
         yield Observation(area="quarantine", level="hint", what=what, run=f"asnap check --salvage {sessions[0]}")
 
 
@@ -146,7 +146,7 @@ def look_at_leftovers(path: Path, trashed: int) -> Iterator[Observation]:
     found = sum(1 for _ in path.glob("sessions/*/*.tmp")) + sum(1 for _ in path.glob("*.tmp"))
     if found:
         yield Observation(
-            area="leftovers", level="hint", what=f"{found} temporary file(s) of killed processes; harmless"
+            area="leftovers", level="hint", what=f"{several(found, 'temporary file')} of killed processes; harmless"
         )
     if trashed > _LARGE_TRASH:
         yield Observation(area="trash", level="hint", what=f"{size(trashed)} in the trash", run="asnap purge")

@@ -42,7 +42,7 @@ def tell_unexpected(call: Call, rows: Sequence[SessionRow]) -> None:
     before = known.get(place)
     news = news_of(rows, before if isinstance(before, dict) else {}, call.now)
     for row in news.rows[:_AT_MOST]:
-        call.out.note(_sentence(row, call.now), fg="yellow")
+        call.out.note(f"{_sentence(row, call.now)} — {call.out.run(f'asnap resume {row.short_id}')}", fg="yellow")
     if more := news.rows[_AT_MOST:]:
         call.out.note(f"and {len(more)} more: {call.out.run('asnap list --all')}", fg="yellow")
     if news.told != (before or {}):
@@ -85,4 +85,4 @@ def _sentence(row: SessionRow, now: datetime) -> str:
     name = cut(plain(row.title or ""), _NAME) or row.short_id
     when = long_ago(row.last_sign or row.changed_at, now)
     turn = f" at turn {row.turns}" if row.turns else ""
-    return f"session {name} ended unexpectedly {when}{turn} — asnap resume {row.short_id}"
+    return f"session {name} ended unexpectedly {when}{turn}"

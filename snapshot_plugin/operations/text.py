@@ -49,9 +49,9 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def long_ago(moment: datetime, now: datetime) -> str:
-    """The same for a sentence: ``4m ago``, or ``now``."""
+    """The same for a sentence: ``4m ago``, or ``just now``."""
     short = ago(moment, now)
-    return short if short == "now" else f"{short} ago"
+    return "just now" if short == "now" else f"{short} ago"
 
 
 def span(moment: datetime, now: datetime) -> str:

@@ -373,6 +373,29 @@ def test_fork_is_made_by_the_agent_if_it_can_fork(
     assert [each["operation"] for each in listed] == ["fork", "rename"]
 
 
+def test_session_restored_in_the_background_is_reported_when_the_user_returns_to_it(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent, columns=100, lines=50) as terminal:
+        terminal.wait_for("/help for commands")
+        said(terminal, "say the first words", "the first words")
+        said(terminal, "/rename trunk", "is called 'trunk'")
+        said(terminal, "/fork branch", "restored: native-load, 2 messages")
+        said(terminal, "say more", "more")
+        os.kill(agent_process(terminal, agent), signal.SIGKILL)
+        terminal.wait_for("restored: native-load, 4 messages")
+        assert terminal.text.count("restored: native-load, 2 messages") == 1
+        said(terminal, "say all is well", "all is well")
+        assert terminal.text.count("restored: native-load, 2 messages") == 1
+        terminal.send("/sessions" + ENTER)
+        terminal.wait_for("2 of 2")
+        terminal.send("trunk")
+        terminal.wait_for(lambda: any(line.startswith("> ") and " trunk " in line for line in terminal.lines))
+        terminal.send(ENTER)
+        back = "trunk · 2 messages"
+        terminal.wait_for(lambda: "restored: native-load, 2 messages" in terminal.text.partition(back)[2])
+        terminal.send(CTRL_D)
+        assert terminal.end() == 0
+
+
 def test_restored_session_is_reported_once(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent, lines=40) as terminal:
         terminal.wait_for("/help for commands")

@@ -80,6 +80,14 @@ def test_conflicts_are_shown_with_both_versions(asnap: Asnap, place: Path, branc
     assert loaded(place, done.out.strip()).config.mode == "plan"
 
 
+def test_bookkeeping_of_the_recorder_is_not_shown_as_a_conflict(
+    asnap: Asnap, place: Path, branches: tuple[str, str]
+) -> None:
+    for name, told in zip(branches, (6, 8), strict=True):
+        saved(place, loaded(place, name).evolve(metadata={"acp": {"told": told}}))
+    assert "metadata.acp" not in asnap("merge", *branches).err
+
+
 def test_change_in_one_branch_only_is_not_a_conflict(asnap: Asnap, place: Path, branches: tuple[str, str]) -> None:
     saved(place, loaded(place, branches[1]).evolve(config={"mode": "code"}))
     done = asnap("merge", *branches, "--json", "--title", "both").json

@@ -318,7 +318,7 @@ def test_terminal_shows_the_command_and_editor_settings(place: Path) -> None:
     with Terminal("resume", "01jd", "--print", columns=300, lines=40) as terminal:
         assert terminal.end() == 0
         assert "asnap run --session 01jd -- codex-acp '--quiet mode'" in terminal.text
-        assert '"agent_servers"' in terminal.text
+        assert '"codex": {"type": "custom", "command": "asnap", "args": ["run", ' in terminal.text
         assert "fix auth (01jd)" in terminal.text
 
 

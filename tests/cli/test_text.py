@@ -14,8 +14,8 @@ NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("before", "column", "sentence", "length"),
     [
-        (timedelta(seconds=-90), "now", "now", "0s"),  # a clock that was set back
-        (timedelta(0), "now", "now", "0s"),
+        (timedelta(seconds=-90), "now", "just now", "0s"),  # a clock that was set back
+        (timedelta(0), "now", "just now", "0s"),
         (timedelta(seconds=59), "59s", "59s ago", "59s"),
         (timedelta(minutes=4), "4m", "4m ago", "4m"),
         (timedelta(hours=25), "1d", "1d ago", "1d"),

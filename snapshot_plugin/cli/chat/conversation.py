@@ -68,6 +68,8 @@ class Conversation:
         self._agent = "agent"
         self._restored: dict[str, str] = {}
         """How each session of this chat was restored; empty for sessions that began in it."""
+        self._untold: dict[str, Mapping[str, Any]] = {}
+        """Reports on sessions that were restored while the user was in another one."""
         self.keys = keys
         self._cancelling = self._abandoning = anyio.Event()
         self._is_leaving = False
@@ -129,6 +131,8 @@ class Conversation:
         report = ours.get("restored") if isinstance(ours, Mapping) else None
         if not is_open:
             self._tell_restored(session_id, report if isinstance(report, Mapping) else {})
+        elif session_id in self._untold:
+            self._tell_restored(session_id, self._untold.pop(session_id))
 
     def _enter(self, session_id: str, cwd: str, result: Json) -> None:
         self.session_id, self._cwd = session_id, cwd
@@ -167,7 +171,10 @@ class Conversation:
         if method == "session/update":
             self._display.updated(params)
         elif method == "_asnap/restored":  # the agent ended, and the recorder restarted it
-            self._tell_restored(str(params.get("sessionId")), params)
+            if (session_id := str(params.get("sessionId"))) == self.session_id:
+                self._tell_restored(session_id, params)
+            else:
+                self._untold[session_id] = params
 
     # The loop -------------------------------------------------------------------------------------------------
 

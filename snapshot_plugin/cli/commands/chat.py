@@ -149,7 +149,7 @@ async def _wanted(call: Call, row: SessionRow, keys: TurnKeys) -> bool:
 
     from snapshot_plugin.operations.text import long_ago
 
-    when = long_ago(row.changed_at, call.now).replace("now", "just now")
+    when = long_ago(row.changed_at, call.now)
     keys.take_typed()  # first: it does not answer a question that nobody has seen
     call.out.note(f"“{row.name}” was interrupted {when}, after {row.length}.", fg="yellow")
     call.out.note("  Resume it? [Y/n]")

@@ -14,7 +14,7 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.operations import references as refs
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.text import plain, size
+from snapshot_plugin.operations.text import plain, several, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,8 @@ class Checked(Document):
         for line in self.repaired:
             out.line(f"repaired  {plain(line)}", fg="green")
         out.line(
-            f"{self.sessions} session(s), {self.snapshots} snapshot(s), {size(self.bytes_read)} verified: "
+            f"{several(self.sessions, 'session')}, {several(self.snapshots, 'snapshot')}, "
+            f"{size(self.bytes_read)} verified: "
             + ("damage found" if any(found.is_damage for found in self.findings) else "no damage")
         )
         if self.exit_code:

@@ -13,7 +13,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.transcript import Styler, lines_of
 from snapshot_plugin.operations.comparing import ChangedSetting, Compared, Side, Step, compare
-from snapshot_plugin.operations.text import cut, money, plain
+from snapshot_plugin.operations.text import cut, money, plain, several
 from snapshot_plugin.operations.transcript import Said
 
 __all__ = ["command"]
@@ -119,7 +119,7 @@ def _brief(value: Any) -> str:
 
 def _unchanged(count: int, style: Styler) -> Iterator[str]:
     if count:
-        yield style(f"  {count} message(s) the same", dim=True)
+        yield style(f"  {several(count, 'message')} the same", dim=True)
 
 
 def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Iterator[str]:

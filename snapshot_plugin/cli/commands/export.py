@@ -13,7 +13,7 @@ from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.passphrase import passphrase, passphrase_options
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.operations.exporting import FORMS, Exported, Form, export
-from snapshot_plugin.operations.text import plain, size
+from snapshot_plugin.operations.text import plain, several, size
 
 __all__ = ["command", "form_of"]
 
@@ -32,9 +32,7 @@ class _ExportedText(Exported):
     def show(self, out: Output) -> None:
         """See `Document`. The data itself is written already; this is about it."""
         number = len(self.sessions)
-        what = (
-            f"{number} session{'s' if number != 1 else ''}, {sum(s.snapshots for s in self.sessions)} snapshot(s)"
-        )
+        what = f"{several(number, 'session')}, {several(sum(s.snapshots for s in self.sessions), 'snapshot')}"
         out.note(f"wrote {plain(self.file or 'standard output')}: {self.format}, {what}, {size(self.size_bytes)}")
         if self.redacted:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self.redacted.items())

@@ -10,7 +10,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.operations.branches import Forked, fork
-from snapshot_plugin.operations.text import plain
+from snapshot_plugin.operations.text import plain, several
 
 __all__ = ["command"]
 
@@ -21,7 +21,7 @@ class _ForkedText(Forked):
     def show(self, out: Output) -> None:
         """See `Document`."""
         out.line(self.session_id)
-        came = f"{self.messages} message(s) of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
+        came = f"{several(self.messages, 'message')} of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
         out.note(f"forked {title}: {came}" if (title := plain(self.title or "")) else f"forked {came}")
         out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
 

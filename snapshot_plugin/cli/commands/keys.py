@@ -17,7 +17,7 @@ from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.text import clock_time, plain
+from snapshot_plugin.operations.text import clock_time, plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -223,7 +223,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
         done = await encrypt_existing(
             place, source, label=new["label"], discard_set_aside=discard_set_aside, seal=seal, step=step
         )
-    what = f"encrypted {done.sessions} session(s) and {done.trashed} in the trash"
+    what = f"encrypted {several(done.sessions, 'session')} and {done.trashed} in the trash"
     return _status(call, f"{what}; {_how_to_open(new)}")
 
 
@@ -336,4 +336,4 @@ async def rotate(call: Call, *, reencrypt: bool) -> Keys:
             for name in names:
                 step(name)
                 await store.compact(name)
-    return _status(call, f"new data key; {len(names)} session(s) sealed again")
+    return _status(call, f"new data key; {several(len(names), 'session')} sealed again")

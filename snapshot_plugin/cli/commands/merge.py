@@ -14,7 +14,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.operations.branches import free_title, save_new
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.text import cut, plain
+from snapshot_plugin.operations.text import cut, plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.merge import Merged
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Merging", "command"]
 
 _SHOWN = 60
+_BOOKKEEPING = ("metadata.acp", "metadata.spool")
+"""What the recorder notes for itself: no conflict that a person could decide."""
 
 
 class MergeConflict(Part):
@@ -58,11 +60,11 @@ class Merging(Document):
         tell(
             f"{'would have' if self.dry_run else 'merged:'} {self.messages} messages: {parts} {plain(self.second)}"
         )
-        if self.conflicts:
-            tell(
-                f"{len(self.conflicts)} conflict(s); the first branch wins, the other version is kept in metadata:"
-            )
-        for conflict in self.conflicts:
+        conflicts = [each for each in self.conflicts if not each.path.startswith(_BOOKKEEPING)]
+        if conflicts:
+            number = several(len(conflicts), "conflict")
+            tell(f"{number}; the first branch wins, the other version is kept in metadata:")
+        for conflict in conflicts:
             tell(f"  {plain(conflict.path)}", fg="yellow")
             tell(f"    kept  {_brief(conflict.kept)}", fg="green")
             tell(f"    other {_brief(conflict.other)}", fg="red")

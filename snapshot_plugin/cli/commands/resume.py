@@ -106,7 +106,7 @@ class Resume(Document):
         import json
 
         name = json.dumps(plain(self.about.agent or "agent"))
-        server = json.dumps({"command": self.command[0], "args": self.command[1:]})
+        server = json.dumps({"type": "custom", "command": self.command[0], "args": self.command[1:]})
         return f'  "agent_servers": {{\n    {name}: {server}\n  }}'
 
 

@@ -18,7 +18,7 @@ from snapshot_plugin.operations import references as refs
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.searching import forget_index
-from snapshot_plugin.operations.text import plain
+from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
@@ -100,10 +100,10 @@ class Secrets(Document):
     def _end(self) -> str:
         found = [session for session in self.sessions if session.secrets]
         if not found:
-            return f"no secrets in {self.searched} session(s)"
+            return f"no secrets in {several(self.searched, 'session')}"
         fixed = sum(session.fixed for session in found)
         taken = f", taken out of {fixed}" if fixed else ""
-        return f"secrets in {len(found)} of {self.searched} session(s){taken}"
+        return f"secrets in {len(found)} of {several(self.searched, 'session')}{taken}"
 
 
 def _rows(session: LeakySession) -> Iterator[tuple[str, ...]]:
@@ -209,7 +209,7 @@ class _SecretSearch:
         todo = [session for session in self.found.values() if session.secrets and not session.trash]
         if not todo:
             return None
-        self._call.confirm(f"Take the secrets out of {len(todo)} session(s)?")
+        self._call.confirm(f"Take the secrets out of {several(len(todo), 'session')}?")
         try:
             with progress(self._call.out, "fixing", len(todo)) as step:
                 for session in todo:

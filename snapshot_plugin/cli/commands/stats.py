@@ -14,7 +14,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.statistics import GroupRow, Statistics, Storage, statistics
-from snapshot_plugin.operations.text import count, money, plain, size
+from snapshot_plugin.operations.text import count, money, plain, several, size
 
 __all__ = ["command"]
 
@@ -55,7 +55,9 @@ class _StatisticsText(Statistics):
     def _about(self) -> Iterator[str]:
         total = self.total
         spent = f"{count(total.tokens)} tokens" + (f", {money(total.cost)}" if total.cost else "")
-        yield f"total   {total.sessions} session(s), {total.turns} turn(s), {total.messages} message(s), {spent}"
+        numbers = {"session": total.sessions, "turn": total.turns, "message": total.messages}
+        counts = ", ".join(several(number, thing) for thing, number in numbers.items())
+        yield f"total   {counts}, {spent}"
 
     def _activity(self) -> Iterator[str]:
         if any(self.hours):
