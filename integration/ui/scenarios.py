@@ -190,6 +190,8 @@ def a_live_session_streams_and_its_agent_is_killed(stage: Stage) -> None:
         client.initialize()
         session = client.new_session()
         client.prompt(session, "say the agent says hello")
+        page = stage.page(f"/compare?a={session}&b=the-fork")
+        expect(page.locator(".side a").first).to_have_text("say the agent says hello")  # it has no title
         page = stage.page()
         row = page.locator(".rows li", has=page.locator(".chip.live")).first
         expect(row).to_be_visible()

@@ -403,6 +403,7 @@ def test_restored_session_is_reported_once(agent: tuple[str, ...], place: Path) 
         terminal.send(CTRL_D)
         assert terminal.end() == 0
     with Terminal("resume", *session_ids(place), lines=40) as terminal:
+        terminal.wait_for("say the first words · 2 messages")  # it has no title
         terminal.wait_for("mode ask · restored: native-load")
         os.kill(agent_process(terminal, agent), signal.SIGKILL)
         terminal.wait_for(lambda: terminal.text.count("restored: native-load, 2 messages") == 2)
@@ -568,6 +569,8 @@ def test_word_that_is_moved_keeps_its_styles() -> None:
 def test_words_of_a_resumed_session_break_between_words(agent: tuple[str, ...], place: Path) -> None:
     with Terminal("chat", "--", *agent, columns=40) as terminal:
         terminal.wait_for("/help")
+        said(terminal, "/help", "Other commands go to the agent.")
+        assert "                 and continue it" in terminal.lines
         said(terminal, f"say {PROSE}", "in the midst")
         terminal.send(CTRL_D)
         assert terminal.end() == 0

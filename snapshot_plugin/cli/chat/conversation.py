@@ -44,6 +44,8 @@ _HELP = (
     "/export FILE     write it to FILE: .md, .html, .json, or a bundle",
     "/open N          what tool call N was given and gave back",
     "/quit            end (Ctrl-D); everything is saved",
+)
+_KEYS = (
     "Enter sends, Alt-Enter begins a new line, Ctrl-C cancels a turn.",
     "Other commands go to the agent.",
 )
@@ -141,6 +143,7 @@ class Conversation:
         self._display.learn_settings(result)
 
     async def _show_before(self) -> None:
+        from snapshot_plugin.model.meta import summary_of
         from snapshot_plugin.operations.spooled import spooled
         from snapshot_plugin.operations.transcript import said_of
 
@@ -148,7 +151,7 @@ class Conversation:
         snapshot = found.snapshot if found else await self._store.load(self.session_id)
         total = len(snapshot.messages)
         first = max(1, total - _SHOWN_BEFORE + 1)
-        name = plain(snapshot.title or "") or self.session_id
+        name = plain(snapshot.title or summary_of(snapshot)["opening"] or "") or self.session_id
         earlier = f", {first - 1} earlier: asnap show {shlex.quote(self.session_id)}" if first > 1 else ""
         self._display.line(f"{name} · {several(total, 'message')}{earlier}", bold=True)
         for said in said_of(snapshot, tools=False, first=first):
@@ -298,8 +301,8 @@ class Conversation:
     # Commands ---------------------------------------------------------------------------------------------------
 
     async def _help(self, _rest: str) -> None:
-        for line in _HELP:
-            self._display.line(line)
+        self._display.lines(_HELP, indent=_HELP[0].index("pick"))
+        self._display.lines(_KEYS)
 
     async def _open(self, rest: str) -> None:
         if not rest.isdecimal() or not self._display.open(int(rest)):

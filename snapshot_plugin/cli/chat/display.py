@@ -43,10 +43,10 @@ class Display:
         """Print a line from asnap itself."""
         self.lines([self._styled(text, style)])
 
-    def lines(self, lines: Iterable[str]) -> None:
-        """Print lines that belong together, such as a message."""
+    def lines(self, lines: Iterable[str], *, indent: int = 0) -> None:
+        """Print lines that belong together, such as a message. Continued lines are indented by *indent*."""
         self._finish()
-        wrap = WordWrap()
+        wrap = WordWrap(indent)
         self._write("".join(wrap.feed(f"{line}\n", self.columns) for line in lines))
 
     def _styled(self, text: str, style: Mapping[str, Any]) -> str:

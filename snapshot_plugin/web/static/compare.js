@@ -1,7 +1,7 @@
 // Two sessions or snapshots side by side: what was removed, what was added, what is common.
 
 import {get} from "./api.js";
-import {count, fill, h, icon, money, several} from "./dom.js";
+import {count, fill, h, icon, money, nameOf, several} from "./dom.js";
 import {app, go, problem} from "./app.js";
 import {address} from "./list.js";
 import {markdown} from "./markdown.js";
@@ -21,7 +21,7 @@ export async function showCompare(main, a, b) {
 
 function picker(label, value) {
   const id = `known-${label}`;
-  const known = h("datalist", {id}, (app.sessions?.rows || []).slice(0, 300).map((row) => h("option", {value: row.session_id}, row.title || "")));
+  const known = h("datalist", {id}, (app.sessions?.rows || []).slice(0, 300).map((row) => h("option", {value: row.session_id}, nameOf(row))));
   const input = h("input", {"aria-label": label, list: id, value: value || "", placeholder: label, autocomplete: "off", spellcheck: "false"});
   input.append(known);
   document.getElementById(id)?.remove();
@@ -30,7 +30,7 @@ function picker(label, value) {
 }
 
 function shown(found) {
-  const side = (each) => h("div", {class: "side"}, h("a", {href: address(each.session_id, {at: each.seq})}, each.title || "(untitled)"), h("p", {class: "facts"}, `${each.session_id} \u00b7 snapshot ${each.seq} \u00b7 ${several(each.messages, "message")}`));
+  const side = (each) => h("div", {class: "side"}, h("a", {href: address(each.session_id, {at: each.seq})}, each.title || nameOf(app.sessions?.find(each.session_id) || each)), h("p", {class: "facts"}, `${each.session_id} \u00b7 snapshot ${each.seq} \u00b7 ${several(each.messages, "message")}`));
   const spent = [found.spent.turns && `${found.spent.turns > 0 ? "+" : ""}${several(found.spent.turns, "turn")}`, found.spent.total_tokens && `${found.spent.total_tokens > 0 ? "+" : ""}${count(found.spent.total_tokens)} tokens`, found.spent.cost && money(found.spent.cost)].filter(Boolean).join(" \u00b7 ");
   const section = (title, items) => items.length > 0 && h("section", {}, h("h2", {}, title), h("ul", {}, items.map((item) => h("li", {}, item))));
   return [
