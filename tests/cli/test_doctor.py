@@ -64,7 +64,7 @@ def test_session_that_died_before_its_first_snapshot_is_reported(asnap: Asnap, p
 
     ran = asnap("doctor", "--json")
 
-    assert (ran.json["next"], "1 session(s) ended unexpectedly" in ran.out) == ("asnap recover", True)
+    assert (ran.json["next"], "1 session ended unexpectedly" in ran.out) == ("asnap recover", True)
 
 
 def test_damage_is_the_first_suggestion(asnap: Asnap, place: Path) -> None:
