@@ -134,17 +134,11 @@ class Call:
             required_place(store)
             yield store
 
-    @asynccontextmanager
-    async def local(self, *, create: bool = False, background: bool = False) -> AsyncIterator[FilesystemStore]:
+    def on_disk(self) -> FilesystemStore:
         """Open the store for work that needs files on this disk: keys, spools, leases."""
-        async with self.on_disk(create=create, background=background) as store:
-            yield store
-
-    def on_disk(self, *, create: bool = False, background: bool = False) -> FilesystemStore:
-        """As `local`, without an event loop."""
         from snapshot_plugin.store.filesystem import FilesystemStore
 
-        store = self.opened(create=create, background=background)
+        store = self.opened()
         if not isinstance(store, FilesystemStore):
             where = self.config.storage_path
             raise InvalidInput(f"{where} is not a store on this disk", hint="give a directory with --store")

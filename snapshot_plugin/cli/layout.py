@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError
 
 if TYPE_CHECKING:
     from snapshot_plugin.operations.document import Document
 
-__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "agent_command", "process"]
+__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "agent_command", "directory", "process"]
 
 Example = tuple[str, str]
 """A command line, and what it does."""
@@ -94,6 +95,13 @@ def agent_command(context: click.Context, _parameter: click.Parameter, words: tu
     if words and words[0].startswith("-"):
         raise click.NoSuchOption(words[0], ctx=context)
     return words
+
+
+def directory(given: str) -> str:
+    """The absolute path of the directory given with ``--cwd``."""
+    if not os.path.isdir(given):  # noqa: PTH112 — text
+        raise InvalidInput(f"--cwd {given} is not a directory")
+    return os.path.abspath(given)  # noqa: PTH100 — text
 
 
 def process(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import select
 import shlex
 import sys
@@ -16,7 +15,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.layout import agent_command
+from snapshot_plugin.cli.layout import agent_command, directory
 from snapshot_plugin.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> Non
 
     An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
     """
-    place = _directory(cwd)
+    place = directory(cwd or ".")
     _check_terminal(call)
     async with call.live(create=True) as store:
         with without_echo(call):
@@ -56,13 +55,6 @@ async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> Non
             else:
                 session_id = None
             await chat(call, store, agent, session_id=session_id, cwd=place, keys=keys)
-
-
-def _directory(given: str | None) -> str:
-    place = os.path.abspath(given or ".")  # noqa: PTH100 — text
-    if not os.path.isdir(place):  # noqa: PTH112 — text
-        raise InvalidInput(f"--cwd {given} is not a directory")
-    return place
 
 
 def _check_terminal(call: Call) -> None:

@@ -116,7 +116,7 @@ async def _inside(call: Call, place: Path) -> list[Observation]:
     if not is_store(place):
         return []
     try:
-        async with call.local() as store:
+        async with call.on_disk() as store:
             rows = await every_row(store, await store.list())
             trashed = sum(entry.size_bytes for entry in await store.trash())
             aside = await store.quarantined()

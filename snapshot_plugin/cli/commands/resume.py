@@ -15,6 +15,7 @@ from snapshot_plugin.cli.about import context_line
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.layout import directory
 from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
@@ -177,7 +178,7 @@ async def command(
         expected_grade=expected,
         note_characters=_note_characters(stored.snapshot) if expected == "context" else None,
         restores=tuple(_restores(row, known)),
-        cwd=_directory(cwd, row),
+        cwd=directory(cwd) if cwd is not None else row.cwd,
         command=_run_line(call, row, command_, require),
         confirmed=agent is not None or _trust(call).is_trusted(command_, sessions=_origins(stored.snapshot)),
         as_of=call.now,
@@ -185,15 +186,15 @@ async def command(
     if execute:
         _agreed(call, resume, command_)
         _become(call, resume)
-    if only_print or not _can_chat(call):
+    if only_print or not (_can_pick(call) and sys.stdout.isatty()):
         return resume
     await _go_on(call, resume, command_, require)
     return None
 
 
-def _can_chat(call: Call) -> bool:
-    """Whether a person is at a terminal."""
-    return call.may_ask and call.out.can_draw and call.out.is_text and sys.stdout.isatty()
+def _can_pick(call: Call) -> bool:
+    """Whether a person is at a terminal that can show a picker. The answer may go elsewhere."""
+    return call.may_ask and call.out.can_draw and call.out.is_text
 
 
 async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
@@ -219,13 +220,7 @@ async def _wanted(call: Call, store: SnapshotStore, ref: str | None, *, may_pick
         target = going_on(resolve(ref, metas))
         return next(row for row in rows if row.session_id == target.session_id)
     tell_unexpected(call, rows)
-    if (
-        may_pick
-        and call.may_ask
-        and call.out.can_draw
-        and call.out.is_text
-        and any(not row.is_memory for row in rows)
-    ):
+    if may_pick and _can_pick(call) and any(not row.is_memory for row in rows):
         from snapshot_plugin.cli.picker import pick
 
         picked = await pick(call, store, rows)
@@ -330,12 +325,6 @@ def _restores(row: SessionRow, known: About) -> Iterator[str]:
         yield f"plan ({known.plan_done} of {known.plan_total} done)"
     if known.mcp_servers:
         yield f"servers {', '.join(known.mcp_servers)} (from your editor)"
-
-
-def _directory(given: str | None, row: SessionRow) -> str | None:
-    if given is not None and not os.path.isdir(given):  # noqa: PTH112 — text
-        raise InvalidInput(f"--cwd {given} is not a directory")
-    return os.path.abspath(given) if given is not None else row.cwd  # noqa: PTH100 — as above
 
 
 def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | None) -> tuple[str, ...]:
