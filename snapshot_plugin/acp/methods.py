@@ -26,8 +26,8 @@ from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.acp.restore import Restored, Wish, restore, show
-from snapshot_plugin.acp.state import PROVIDER, noted_in, setup_in, stored_setup
+from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore, show
+from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.ids import new_id
@@ -151,7 +151,8 @@ class SessionMethods:
         acp = noted_in(snapshot)
         settings = {name: thaw(acp[name]) for name in _SETTINGS if name in acp}
         tried = ("the session is open here",)
-        restored = Restored(session_id, "native-load", "", settings, None, tried, snapshot)
+        grade: Grade = "context" if is_untold(snapshot) else "native-load"
+        restored = Restored(session_id, grade, "", settings, None, tried, snapshot)
         return self._name(session_id) | restored.answer()
 
     def fork(self, core: Core, pending: Pending) -> Steps[Message]:

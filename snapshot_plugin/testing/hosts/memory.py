@@ -127,6 +127,7 @@ class AgentMemory(HostStage):
         for _ in range(2):  # the agent has an empty session then, because no prompt carries the note
             with self.start(tmp_path, *flags) as client:
                 assert grade(load(client, session_id)[0]) == "context"
+                assert grade(load(client, session_id)[0]) == "context"
         with self.start(tmp_path, *flags) as client:
             load(client, session_id)
             assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
