@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,10 @@ def stored(place: Path, session_id: str) -> SessionSnapshot:
 def descendants(pid: int) -> list[int]:
     """All descendant processes of *pid*."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children") if Path("/proc").exists() else ():
-        for child in _read(task).split():
-            found += [int(child), *descendants(int(child))]
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+        for task in Path(f"/proc/{pid}/task").glob("*/children") if Path("/proc").exists() else ():
+            for child in _read(task).split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
