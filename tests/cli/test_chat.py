@@ -471,9 +471,11 @@ def test_chat_without_a_terminal_names_the_alternative(asnap_process: Asnap, age
 
 
 def test_missing_agent_command_is_reported(place: Path) -> None:
-    with Terminal("chat", "--", "no-such-agent-anywhere") as terminal:
+    with Terminal("chat", "--", "no-such-agent-anywhere", columns=120) as terminal:
         assert terminal.end() == 9
-    assert b"error" in terminal.received
+    assert "error: the agent 'no-such-agent-anywhere' cannot be started" in terminal.text
+    assert "  check the command after --" in terminal.lines
+    assert "error: the chat cannot begin" in terminal.lines
 
 
 def test_agent_that_ends_at_once_is_named_as_the_cause(place: Path) -> None:

@@ -63,7 +63,7 @@ class Connection:
         self._notified, self._asked, self._said = notified, asked, said
         self._numbers, self._waiting = count(1), dict[int, _AwaitedAnswer]()
         self._stack = AsyncExitStack()
-        self.ended = anyio.Event()
+        self.ended, self._overheard = anyio.Event(), anyio.Event()
 
     async def __aenter__(self) -> Self:
         self._process = await self._stack.enter_async_context(
@@ -85,6 +85,8 @@ class Connection:
                 await self._process.wait()
             if self._process.returncode is None:
                 self._process.terminate()
+            with anyio.move_on_after(1):  # its last words; an agent that outlives it may hold the pipe
+                await self._overheard.wait()
         self._tasks.cancel_scope.cancel()
         await self._stack.aclose()
 
@@ -171,3 +173,4 @@ class Connection:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._said(line.decode(errors="replace"))
+        self._overheard.set()

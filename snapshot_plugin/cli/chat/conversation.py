@@ -94,6 +94,8 @@ class Conversation:
                 "initialize", {"protocolVersion": 1, "clientCapabilities": _CAPABILITIES, "clientInfo": told}
             )
         except Refused as error:
+            if self.connection.ended.is_set():
+                raise AgentUnavailable("the chat cannot begin", hint="the recorder says why, above") from error
             if error.is_interruption:
                 hint = "run its command without asnap to see why"
                 raise AgentUnavailable("the agent ended instead of answering", hint=hint) from error

@@ -55,7 +55,7 @@ class Display:
     def aside(self, text: str) -> None:
         """Print a line that the recorder process wrote to stderr."""
         if text.strip():
-            self.line(plain(text), dim=True)
+            self.line(plain(text, lines=True), dim=True)
 
     def _write(self, text: str) -> None:
         if text:
