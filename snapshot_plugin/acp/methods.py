@@ -99,7 +99,9 @@ class SessionMethods:
             result = yield Ask("session/new", pending.params)
             agent_id = result.get("sessionId")
             if not isinstance(agent_id, str):
-                return dict(result)
+                why = "the agent gave it an id that is not text"
+                yield Say(f"a session is NOT recorded: {why}")
+                return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
             try:
                 session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
@@ -201,7 +203,7 @@ class SessionMethods:
         _forget(core, session_id)  # first: later updates would not be recorded, so they are not shown
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
         if outcome.status == "failed":
-            yield Say(f"session {session_id} is not saved: {outcome.problem}. Its spool is kept.")
+            yield Say(f"session {session_id} is not saved: {outcome.problem}")
             return {"_meta": {"asnap": {"saved": False, "problem": outcome.problem}}}
         return {}
 

@@ -370,9 +370,12 @@ class LiveSession:
         return saved.ref
 
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
-        """Save for the last time and release the lease. A failed save keeps the spool, and the outcome says so."""
+        """Save for the last time and release the lease. If that fails, the outcome says what the spool keeps."""
         self._context.forget(self)
         outcome = self.save(trigger) if save else Outcome(session_id=self.session_id, status="not_asked")
+        if outcome.status == "failed":
+            rest = "its spool is kept" if self.is_recorded else "what came after its last save or record is lost"
+            outcome = outcome.evolve(problem=f"{outcome.problem}; {rest}")
         with self._saving:
             self._is_closed = True
         self.release()

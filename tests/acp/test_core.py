@@ -18,6 +18,7 @@ from snapshot_plugin.acp.actions import (
     RecordEvent,
     Restart,
     RunBlocking,
+    Say,
     Steps,
     ToAgent,
     ToClient,
@@ -102,6 +103,18 @@ def test_prompt_that_cannot_be_recorded_gets_an_error_and_is_not_forwarded() -> 
     assert compare(after, [{"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "one"}},
                            {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "ONE"}}]
                    ).missing == ()  # fmt: skip
+
+
+@pytest.mark.parametrize("agent_id", [7, None, ["s"]])
+def test_client_is_told_that_a_session_whose_id_is_not_text_is_not_recorded(agent_id: Any) -> None:
+    core = started()
+    (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
+    actions = core.from_agent({"id": request["id"], "result": {"sessionId": agent_id, "_meta": {"theirs": 1}}})
+    (answer,) = answers(actions)
+    assert answer["result"]["sessionId"] == agent_id
+    assert answer["result"]["_meta"]["theirs"] == 1
+    assert answer["result"]["_meta"]["asnap"]["recorded"] is False
+    assert any(isinstance(action, Say) and "NOT recorded" in action.text for action in actions)
 
 
 def test_restoration_note_is_sent_once_after_the_users_own_text() -> None:

@@ -590,17 +590,33 @@ def test_failed_last_save_keeps_the_spool_and_is_reported(
     live.save()
     live.record({"say": "unsaved"})
 
-    def full(*_args: object) -> None:
-        raise StoreUnavailable("full")
-
     with monkeypatch.context() as patch:
         patch.setattr(store.core, "save", full)
         outcome = sessions.finish("s")
     assert (outcome.status, outcome.code) == ("failed", "store_unavailable")
+    assert outcome.problem.endswith("; its spool is kept")
     assert spooled(store) == [{"say": "unsaved"}]
     second = opened(store)
     assert texts(second.resume("s").snapshot()) == ["unsaved"]
     second.close()
+
+
+def full(*_args: object) -> None:
+    raise StoreUnavailable("full")
+
+
+def test_failed_last_save_does_not_promise_a_spool_that_refused_the_words(
+    store: FilesystemStore, sessions: LiveSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, live = FullDisk(monkeypatch), sessions.begin(blank(), {"provider_type": "said"})
+    live.save()
+    disk.on = True
+    assert not live.record({"say": "refused"})
+    monkeypatch.setattr(store.core, "save", full)
+    outcome = sessions.finish("s")
+    assert outcome.status == "failed"
+    assert "spool is kept" not in outcome.problem
+    assert "lost" in outcome.problem
 
 
 def test_closed_session_refuses_saves(sessions: LiveSessions) -> None:

@@ -107,7 +107,7 @@ class Proxy:
         self._relay.stop()  # output of the agent that is still unread is neither recorded nor shown
         for outcome in self._sessions.close():
             if outcome.status == "failed":
-                say(f"session {outcome.session_id} is not saved: {outcome.problem}. Its spool is kept.")
+                say(f"session {outcome.session_id} is not saved: {outcome.problem}")
                 self._status = self._status or EXIT_CODES.get(outcome.code, 1)
         return self._status
 

@@ -296,7 +296,7 @@ class TaskHost:
     def _let_go(self, sessions: LiveSessions) -> None:
         self.unsaved = [outcome for outcome in sessions.close() if outcome.status == "failed"]
         for outcome in self.unsaved:
-            log.warning("session %s is not saved: %s. Its spool is kept.", outcome.session_id, outcome.problem)
+            log.warning("session %s is not saved: %s", outcome.session_id, outcome.problem)
 
 
 class HostTransport:
