@@ -124,7 +124,9 @@ def look_at_sessions(call: Call, store: SnapshotStore, rows: Sequence[SessionRow
         yield Observation(area="sessions", level="warning", what=what, run="asnap recover")
     ahead = [row for row in rows if row.saved_at > call.now + _CLOCK_MAY_DIFFER]
     if ahead:
-        what = f"{len(ahead)} session(s) were saved in the future: this clock is behind, or another one was ahead"
+        what = (
+            f"{several(len(ahead), 'session')} saved in the future: this clock is behind, or another one was ahead"
+        )
         yield Observation(area="clock", level="warning", what=what, run="date")
     live = sum(row.live is not None for row in rows)
     if not any(unreadable.values()):

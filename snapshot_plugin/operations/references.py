@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.operations.session_rows import MEMORY
+from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
@@ -162,7 +163,7 @@ def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     if back < len(whole):
         return whole[back]
     name = f"latest~{back}" if back else "latest"
-    raise SnapshotNotFound(f"there is no {name}: the store has {len(whole)} whole session(s)", hint="")
+    raise SnapshotNotFound(f"there is no {name}: the store has {several(len(whole), 'whole session')}", hint="")
 
 
 def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:

@@ -26,6 +26,7 @@ from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.log import Operation, OperationLog, newest_to_undo
 from snapshot_plugin.operations.references import short_ids
+from snapshot_plugin.operations.text import several
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
 
@@ -285,7 +286,8 @@ class _Undo:
         ]  # fmt: skip
         if since:
             raise Conflict(
-                f"session {session_id} was worked with since: {len(since)} new snapshot(s)", session_id=session_id
+                f"session {session_id} was worked with since: {several(len(since), 'new snapshot')}",
+                session_id=session_id,
             )
 
     async def undelete(self, step: Mapping[str, Any]) -> _Done:
@@ -307,14 +309,14 @@ class _Undo:
             back = await self._copies().undrop(session_id, step["token"])
         except SnapshotNotFound as error:
             raise error if error.session_id else _purged() from None
-        told = f"{session_id} has {len(back)} dropped snapshot(s) back"
+        told = f"{session_id} has {several(len(back), 'dropped snapshot')} back"
         return told, {"do": "drop", "session_id": session_id, "seqs": list(back)}
 
     async def drop(self, step: Mapping[str, Any]) -> _Done:
         session_id, seqs = step["session_id"], step["seqs"]
         async with held_alone(self._store, session_id, self._clock, to="undo again"):
             trashed = await self._copies().drop(session_id, seqs)
-        told = f"{len(seqs)} snapshot(s) of {session_id} are dropped"
+        told = f"dropped {several(len(seqs), 'snapshot')} of {session_id}"
         return told, {"do": "restore", "session_id": session_id, "token": trashed.token}
 
     async def revert(self, step: Mapping[str, Any]) -> _Done:

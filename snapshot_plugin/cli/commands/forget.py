@@ -17,7 +17,7 @@ from snapshot_plugin.errors import InvalidPolicy
 from snapshot_plugin.operations import references
 from snapshot_plugin.operations.forget import Fate, ForgetJob, Forgotten
 from snapshot_plugin.operations.moments import moment
-from snapshot_plugin.operations.text import ago, plain, size
+from snapshot_plugin.operations.text import ago, plain, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.policy import RetentionPolicy
@@ -71,7 +71,7 @@ class ToldForgotten(Forgotten):
     def show_end(self, out: Output) -> None:
         """Print what was done, and how to undo it."""
         if self.untouched:
-            out.note(f"{self.untouched} session(s) lose nothing")
+            out.note(f"nothing to forget in {several(self.untouched, 'session')}")
         if self.dry_run:
             out.note(f"would forget {self.counted}; nothing was changed")
         elif self.operation:

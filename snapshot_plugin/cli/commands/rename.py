@@ -9,6 +9,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.labelled import ToldLabel
 from snapshot_plugin.operations.labels import Label, rename, whole_session
 from snapshot_plugin.operations.references import resolve
+from snapshot_plugin.operations.text import several
 
 __all__ = ["command"]
 
@@ -36,7 +37,6 @@ async def command(call: Call, *, ref: str, name: str) -> Label:
         others = [meta.session_id for meta in metas if meta.title == name.strip() and meta.session_id != session_id]
         done = await rename(call.work, store, session_id, name)
     if others and done.title:
-        call.out.note(
-            f"{len(others)} other session(s) have this name, so use ids for them: {', '.join(others[:3])}"
-        )
+        found = several(len(others), "other session")
+        call.out.note(f"{found} with this name, so use ids: {', '.join(others[:3])}")
     return ToldLabel.of(done)

@@ -223,9 +223,10 @@ async def _recovered(store: SnapshotStore) -> list[str]:
     from datetime import UTC, datetime
 
     from snapshot_plugin.live.recovery import recover
+    from snapshot_plugin.operations.text import several
 
     return [
-        f"session {each.session_id} ended unexpectedly; {each.records} update(s) recovered"
+        f"session {each.session_id} ended unexpectedly; {several(each.records, 'update')} recovered"
         + (f" ({each.problem})" if each.problem else "")
         for each in await recover(store, now=datetime.now(UTC))
         if each.records or each.problem
