@@ -170,8 +170,8 @@ class _Workflows:
             with left_out(errors):
                 if ("", checkpoint_id) in each.index():
                     return each
-        for error in errors:
-            raise error
+        if errors:
+            raise errors[0]
         return None
 
     def _loaded(self, workflow: Checkpoints, ids: list[str]) -> list[WorkflowCheckpoint]:

@@ -184,8 +184,8 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
                 keep = [key for key, entry in index.items() if entry.labels.get("run") not in gone]
                 if len(keep) < len(index):
                     thread.keep(keep)
-        for error in errors:
-            raise error
+        if errors:
+            raise errors[0]
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a thread that must not exist."""

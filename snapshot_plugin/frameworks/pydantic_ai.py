@@ -139,8 +139,10 @@ class _Conversations:
         ]
         records: list[ConversationRecord] = []
         for _, conversation_id in sorted(found, key=lambda each: each[0], reverse=True):
+            if len(records) == limit:
+                break
             with left_out():
-                if len(records) != limit and (record := self.read_record(conversation_id)) is not None:
+                if (record := self.read_record(conversation_id)) is not None:
                     records.append(record)
         return records
 
@@ -237,8 +239,8 @@ class _Conversations:
                 if entry_id in known:
                     self._homes.put(entry_id, name)
                     return known
-        for error in errors:
-            raise error
+        if errors:
+            raise errors[0]
         raise LookupError(f"no conversation has the entry {entry_id!r}")
 
 
