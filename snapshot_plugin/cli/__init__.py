@@ -10,7 +10,7 @@ import keyword
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -120,11 +120,22 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _open_closed_streams()
     try:
         status = _run(words)
-        sys.stdout.flush()
     except BrokenPipeError:  # the reader has gone away
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 0
+    if not _is_flushed(sys.stdout):
+        status = status or 1
+    _is_flushed(sys.stderr)
     sys.exit(status)
+
+
+def _is_flushed(stream: TextIO) -> bool:
+    """Write what is buffered; False if that is refused. It is dropped then, or Python would fail at its end."""
+    try:
+        stream.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return isinstance(error, BrokenPipeError)
+    return True
 
 
 def _open_closed_streams() -> None:
