@@ -1,9 +1,10 @@
-"""The store contract on Azurite (``az://``), or on the service that ``ASNAP_OBJECTS_URL`` names."""
+"""The store contract on SeaweedFS (``s3://``) and Azurite (``az://``), or what ``ASNAP_OBJECTS_URL`` names."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.objects import ObjectLog
 from snapshot_plugin.store.s3 import ObjectStore, bucket_at
 from snapshot_plugin.testing import StoreContract
-from tests.object_servers import azurite, spoil_newest
+from tests.object_servers import azurite, seaweedfs, spoil_newest
 
 Clock = Callable[[], datetime]
 
@@ -28,17 +29,27 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def url() -> Iterator[str]:
-    """The service that is named, or else Azurite."""
-    if given := os.environ.get("ASNAP_OBJECTS_URL"):
-        yield given
+GIVEN = os.environ.get("ASNAP_OBJECTS_URL")
+
+
+@pytest.fixture(scope="session", params=["given"] if GIVEN else ["seaweedfs", "azurite"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The service that is named, or else each server in turn."""
+    if GIVEN:
+        yield GIVEN
         return
-    program = os.environ.get("ASNAP_AZURITE") or shutil.which("azurite-blob")
-    assert program, "install Azurite: npm install azurite; then name azurite-blob in ASNAP_AZURITE"
-    with azurite(Path(program)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory,
+        seaweedfs(Path(directory)) if request.param == "seaweedfs" else azurite(_azurite()) as server,
+    ):
         os.environ |= server.environment
         yield server.url
+
+
+def _azurite() -> Path:
+    program = os.environ.get("ASNAP_AZURITE") or shutil.which("azurite-blob")
+    assert program, "install Azurite: npm install azurite; then name azurite-blob in ASNAP_AZURITE"
+    return Path(program)
 
 
 def test_the_server_itself_honours_conditions(url: str) -> None:

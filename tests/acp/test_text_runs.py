@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.acp.messages import Message, TextRuns, parse
 from tests.acp.events import prompt, recorded, said, stop, tool, update
+from tests.tries import tries
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ _LINES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(st.lists(st.lists(_LINES, max_size=6), max_size=4))
 def test_joined_chunks_give_the_same_session_byte_for_byte(reads: list[list[bytes]]) -> None:
     lines = [each for lines in reads for each in lines]

@@ -8,7 +8,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.acp.messages import (
@@ -21,9 +21,10 @@ from snapshot_plugin.acp.messages import (
     request,
     success,
 )
+from tests.tries import tries
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.lists(st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\x0b", b"\xff"]), max_size=8).map(b"".join)))
 def test_lines_keep_every_byte_and_split_only_at_newlines(reads: list[bytes]) -> None:
     lines = Lines()
@@ -89,7 +90,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@tries(60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters()), json_values | st.text(st.characters()), max_size=4))
 def test_message_is_written_as_one_line_and_round_trips(message: dict[str, Any]) -> None:
     line = encode(message)

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from snapshot_plugin import FilesystemStore, InvalidSnapshot, Message, SessionSnapshot
@@ -18,6 +18,7 @@ from snapshot_plugin.model import Metrics, ToolCallBlock, parse_block
 from snapshot_plugin.model.frozen import MAX_DEPTH
 from snapshot_plugin.model.value import MAX_NUMBER
 from tests.cli.conftest import Asnap, saved
+from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 LONE = "half \ud83d of a pair"
@@ -158,7 +159,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     title=TEXT, tokens=st.integers(-MAX_NUMBER, MAX_NUMBER), value=ANYTHING, depth=st.integers(0, MAX_DEPTH - 30)
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import SnapshotMeta
@@ -20,6 +20,7 @@ from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import saved
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
+from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
@@ -109,7 +110,7 @@ def test_preview_keeps_little_of_a_conversation() -> None:
     assert (len(glimpse.first), len(glimpse.last)) == (400, 400)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     columns=st.integers(20, 200),
     lines=st.integers(1, 40),

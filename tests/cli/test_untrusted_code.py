@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 from snapshot_plugin.inert import shell_line
 from snapshot_plugin.testing import make_snapshot
+from tests import forkserver
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.terminal import Terminal
 
@@ -41,6 +43,13 @@ def run_in(directory: Path, *words: str | Path, **environ: str) -> Ran:
         timeout=60,
         check=False,
     )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def ran_in(directory: Path, *words: str | Path, **environ: str) -> Ran:
+    """As `run_in`, for tests that do not ask from where modules are imported."""
+    line = [sys.executable, "-m", "snapshot_plugin", *map(str, words)]
+    done = forkserver.run(line, cwd=directory, env={**os.environ, **environ}, text=True, timeout=60)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -91,7 +100,7 @@ def bundle(asnap: Asnap, home: Path, place: Path) -> Path:
 def test_the_command_of_an_imported_session_is_refused_and_shown(bundle: Path, home: Path, asnap: Asnap) -> None:
     assert asnap("import", bundle).code == 0
 
-    done = run_in(home, "resume", "latest", "--exec")
+    done = ran_in(home, "resume", "latest", "--exec")
 
     assert done.code == 2
     assert f"touch {home}/ran" in done.err
@@ -103,25 +112,25 @@ def test_a_fork_of_an_imported_session_is_refused_as_well(bundle: Path, home: Pa
     asnap("import", bundle)
     forked = asnap("fork", "s1", "--json").json["session_id"]
 
-    assert run_in(home, "resume", forked, "--exec").code == 2
+    assert ran_in(home, "resume", forked, "--exec").code == 2
     assert not (home / "ran").exists()
 
 
 def test_a_confirmed_command_runs_and_is_not_asked_for_again(bundle: Path, home: Path, asnap: Asnap) -> None:
     asnap("import", bundle)
 
-    first = run_in(home, "resume", "s1", "--exec", "--yes", "-q")
+    first = ran_in(home, "resume", "s1", "--exec", "--yes", "-q")
     assert (home / "ran").exists()
     assert f"touch {home}/ran" in first.err
     (home / "ran").unlink()
-    run_in(home, "resume", "s1", "--exec")
+    ran_in(home, "resume", "s1", "--exec")
     assert (home / "ran").exists()
 
 
 def test_command_given_with_the_with_option_needs_no_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
     asnap("import", bundle)
 
-    done = run_in(home, "resume", "s1", "--exec", "--with", f"touch {home}/mine")
+    done = ran_in(home, "resume", "s1", "--exec", "--with", f"touch {home}/mine")
 
     assert (home / "mine").exists()
     assert not (home / "ran").exists()
@@ -140,7 +149,7 @@ def test_terminal_asks_for_confirmation(bundle: Path, home: Path, asnap: Asnap) 
 def test_command_of_a_session_recorded_here_runs_and_is_printed(home: Path, place: Path) -> None:
     saved(place, make_snapshot("hi", session_id="s1", agent={"command": ["touch", str(home / "ran")]}))
 
-    done = run_in(home, "resume", "s1", "--exec", "-q")
+    done = ran_in(home, "resume", "s1", "--exec", "-q")
 
     assert (home / "ran").exists()
     assert f"-- touch {home}/ran" in done.err
@@ -167,7 +176,7 @@ SECRETS = {
 
 
 def test_no_agent_gets_a_key_or_the_password_of_a_store(home: Path) -> None:
-    run_in(home, "run", "--store", home / "own", "--", "sh", "-c", f"env > {home}/env", **SECRETS)
+    ran_in(home, "run", "--store", home / "own", "--", "sh", "-c", f"env > {home}/env", **SECRETS)
 
     seen = (home / "env").read_text()
     assert "PATH=" in seen
@@ -175,7 +184,7 @@ def test_no_agent_gets_a_key_or_the_password_of_a_store(home: Path) -> None:
 
 
 def test_store_url_without_a_password_is_passed_on(home: Path) -> None:
-    run_in(home, "run", "--", "sh", "-c", f"env > {home}/env", ASNAP_STORE=str(home / "a:b@c"))
+    ran_in(home, "run", "--", "sh", "-c", f"env > {home}/env", ASNAP_STORE=str(home / "a:b@c"))
 
     assert f"ASNAP_STORE={home}/a:b@c\n" in (home / "env").read_text()
 
@@ -191,7 +200,8 @@ def test_the_browser_does_not_get_the_key(home: Path, place: Path) -> None:
             end = time.monotonic() + 30
             while not (home / "env").exists():
                 assert time.monotonic() < end
-                assert server.poll() is None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    assert server.wait(0.02) is None, "it ended"
         finally:
             server.terminate()
 

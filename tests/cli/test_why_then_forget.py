@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap
+from tests.tries import tries
 
 NOW = datetime.now(UTC)
 HALF_A_DAY = timedelta(hours=12)  # no age is near a limit, which are whole days
@@ -79,7 +80,7 @@ def dropped_by(answer: Any, before: set[tuple[str, int]]) -> set[tuple[str, int]
 
 
 @given(HISTORIES, SETTINGS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_why_says_of_every_snapshot_what_forget_then_does(
     asnap: Asnap, place: Path, histories: list[list[Taken]], chosen: Mapping[str, str]
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.document import (
@@ -24,6 +24,7 @@ from snapshot_plugin.codec.document import (
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.tries import tries
 
 HEADER = Header(v=2, id="01k", sid="session", lo=3, hi=4, root="ab" * 32, prev="cd" * 32)
 names = st.text(st.sampled_from('],"value:\\{}é\ud83dx'), max_size=14)
@@ -34,7 +35,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@tries(300)
 @given(st.lists(names, min_size=1, max_size=2), json_values, json_values)
 def test_section_identity_depends_on_its_names_not_its_value(path: list[str], one: Any, other: Any) -> None:
     line = section_line(path, one)
@@ -45,7 +46,7 @@ def test_section_identity_depends_on_its_names_not_its_value(path: list[str], on
     assert json.loads(removed(section_key(line))) == {"section": path}
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(st.lists(names, min_size=1, max_size=2), st.lists(names, min_size=1, max_size=2))
 def test_different_names_make_different_sections(one: list[str], other: list[str]) -> None:
     keys = [section_key(section_line(path, None)) for path in (one, other)]

@@ -9,12 +9,13 @@ import sys
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import SnapshotTampered, WrongKey
+from tests.tries import tries
 
 STORE = "01jcstore0000000000000000a"
 KEYSET = Keyset(primary="k1", keys={"k1": bytes(range(32)), "k0": b"\x07" * 32}, digest=b"\x2a" * 32)
@@ -50,7 +51,7 @@ def test_published_test_vectors_never_change() -> None:
     assert keys.digest(b"line").hex() == "c1aff97ba08982e040617647ad2023a76d7657a054ee7e5b2154b5f6fcf9e1ac"
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(st.binary(max_size=300), st.binary(max_size=80))
 def test_sealed_frame_opens(data: bytes, aad: bytes) -> None:
     keys = keys_of("s")

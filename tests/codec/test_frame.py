@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
@@ -37,6 +37,7 @@ from snapshot_plugin.errors import (
     SnapshotTampered,
     WrongKey,
 )
+from tests.tries import tries
 
 LIBRARIES = {"zlib": zlib, "isal": isal_zlib}
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
@@ -80,7 +81,7 @@ def test_fast_gzip_library_is_used_when_installed() -> None:
 
 
 @pytest.mark.requirement("STORE-KEY-FAST")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=payloads)
 @pytest.mark.parametrize("writer", list(LIBRARIES))
 @pytest.mark.parametrize("reader", list(LIBRARIES))

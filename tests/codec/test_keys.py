@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, hkdf, pack, unpack
@@ -24,6 +24,7 @@ from snapshot_plugin.errors import (
     SnapshotTampered,
     WrongKey,
 )
+from tests.tries import tries
 
 STORE = "01jcstore0000000000000000a"
 SLOT = "01jcs10t00000000000000000b"
@@ -349,7 +350,7 @@ def test_slot_repr_shows_no_key_material() -> None:
 # Documents
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(st.dictionaries(st.text(max_size=5).filter(lambda name: name != "sum"), st.text(max_size=90), max_size=4))
 def test_key_document_round_trips_through_bytes(document: dict[str, Any]) -> None:
     unpacked = unpack(pack(document))

@@ -6,13 +6,14 @@ import hashlib
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import MAGIC, Header, encode_frame
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.scan import last_frame, scan
+from tests.tries import tries
 
 HEADER = Header(v=2, id="01k", sid="session", lo=3, hi=4, root="ab" * 32, prev="cd" * 32)
 PAYLOAD = b'{"meta":{"title":"t"}}\n{"message":{"role":"user"}}\n'
@@ -61,7 +62,7 @@ def test_foreign_bytes_between_or_after_frames_are_damage() -> None:
     assert kinds(one + two[:16] + too_long + two[20:]) == ["frame", "damage"]
 
 
-@settings(max_examples=200, deadline=None)
+@tries(200)
 @given(st.lists(st.one_of(st.sampled_from(frames_of(3)), st.binary(max_size=40), st.just(MAGIC)), max_size=6))
 def test_every_byte_belongs_to_exactly_one_piece(parts: list[bytes]) -> None:
     kinds(b"".join(parts))

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import FilesystemStore, RetentionPolicy
@@ -32,6 +32,7 @@ from snapshot_plugin.exchange.edits import renamed
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.sessions import fill, memory_store
+from tests.tries import tries
 
 pytestmark = pytest.mark.anyio
 SESSION = "Fix/auth"
@@ -78,7 +79,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(
     texts=st.lists(st.text(max_size=20), max_size=4),
     steps=st.lists(st.dictionaries(st.text(max_size=5), _json, max_size=3), min_size=1, max_size=4),

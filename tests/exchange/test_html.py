@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import Message, SessionSnapshot
@@ -15,6 +15,7 @@ from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.model.snapshot import AgentInfo, SessionConfig
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.test_markdown import HOSTILE
+from tests.tries import tries
 
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "article", "h1", "h2", "dl", "dt", "dd", "section", "p"),
@@ -91,7 +92,7 @@ def test_session_content_is_inert_in_html(text: str) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f]", exported)
 
 
-@settings(max_examples=40, deadline=None)
+@tries(40)
 @given(st.text(max_size=60))
 def test_any_text_is_inert_in_html(text: str) -> None:
     exported = to_html([everywhere(text)])

@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.inert import plain, readable_json
+from tests.tries import tries
 
 UNSAFE = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u061c\u200e\u200f\u202a\u202e\u2066\u2069"}
 
@@ -23,7 +24,7 @@ def test_ordinary_text_is_unchanged(text: str) -> None:
     assert plain(text) == text
 
 
-@settings(max_examples=30, deadline=None)
+@tries(30)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -16,6 +16,7 @@ from snapshot_plugin.exchange.markdown import to_markdown
 from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.model.snapshot import Metrics, Role
 from snapshot_plugin.testing.build import make_snapshot
+from tests.tries import tries
 
 WHEN = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
 COMMONMARK = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -243,7 +244,7 @@ def test_session_content_is_inert_in_markdown(text: str) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200e\u200f]", exported)
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(
     st.lists(
         st.sampled_from(

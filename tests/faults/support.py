@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -112,17 +112,16 @@ def outcome(store: FilesystemStore, session_id: str = "session") -> StoredSnapsh
         return error
 
 
-def every_flip(path: Path, *, step: int = 1, bits: Sequence[int] | None = None) -> Iterator[int]:
+def every_flip(path: Path, bits: Iterable[int] | None = None) -> Iterator[int]:
     """Let one bit of the file after the other be wrong; tell the place of its byte. In the end all are right.
 
     Args:
         path: the file.
-        step: take only every *step*-th bit.
         bits: take only these.
     """
     with path.open("r+b", buffering=0) as file:
         data = file.read()
-        for bit in bits or range(0, 8 * len(data), step):
+        for bit in range(8 * len(data)) if bits is None else bits:
             at, right = bit // 8, data[bit // 8]
             os.pwrite(file.fileno(), bytes([right ^ 1 << bit % 8]), at)
             yield at

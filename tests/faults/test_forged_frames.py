@@ -108,7 +108,7 @@ async def test_frame_inflating_beyond_its_declared_size_is_refused_in_little_mem
 async def test_bomb_uses_little_memory_in_list_and_as_an_unfinished_save(tmp_path: Path) -> None:
     segment = await filled(tmp_path, count=2)
     first, second = frames_of(segment)
-    bomb = _handmade(second, _stream(300), 100)
+    bomb = _handmade(second, _stream(100), 100)
     with memory_within(40):
         _write(segment, [first, bomb])
         async with store_at(tmp_path) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.faults.support import PLAIN_AND_ENCRYPTED, store_at, version
 from tests.faults.victim import live_a_life
 from tests.manager.processes import heard, python, tell
+from tests.tries import some_of
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +100,8 @@ def test_kill_at_any_step_leaves_the_state_before_or_after_that_step(
     tmp_path: Path, key: str | None, executioner: subprocess.Popen[str]
 ) -> None:
     states = anyio.run(_states, tmp_path / "undisturbed", key)
-    step = 0
-    while True:
-        step += 1
+    done = step = 0
+    for step in some_of(itertools.count(1)):
         path = tmp_path / str(step)
         done, status = -1, 0
         for what, value in answers(executioner, "step", str(path), key, step):

@@ -54,7 +54,7 @@ def _numbers(snapshot: SessionSnapshot) -> set[int]:
 
 @PLAIN_AND_ENCRYPTED
 @pytest.mark.parametrize("how", ["repair", "salvage"])
-async def test_one_flipped_bit_anywhere_costs_at_most_one_pack(
+def test_one_flipped_bit_anywhere_costs_at_most_one_pack(
     tmp_path: Path, packed: Packed, key: str | None, how: str
 ) -> None:
     segment = packed(tmp_path / "store", key)
@@ -65,26 +65,26 @@ async def test_one_flipped_bit_anywhere_costs_at_most_one_pack(
         for inside in (12, 40, len(frame) // 2, len(frame) - 3):
             segment.write_bytes(whole)
             flip(segment, start + inside)
-            async with store_at(tmp_path / "store", key) as store:
+            with store_at(tmp_path / "store", key).sync as store:
                 if how == "repair":
-                    report = await store.check(repair=True)
+                    report = store.check(repair=True)
                     assert report.repaired
                 else:
-                    await store.salvage("session")
-                found = await store.read("session")
+                    store.salvage("session")
+                found = store.read("session")
                 kept = _numbers(found.snapshot)
                 assert len(kept) >= COUNT - 1.7 * COUNT / len(frames)
                 if found.snapshot.metadata.get("salvaged"):
                     assert found.meta.snapshot_tags == ("salvaged",)
                     gaps = [m for m in found.snapshot.messages if "missing here" in m.text]
                     assert len(gaps) == (1 if kept != set(range(1, COUNT + 1)) else 0)
-                assert (await store.list())[0].session_id == "session"
+                assert store.list()[0].session_id == "session"
                 if how == "repair":
-                    assert (await store.check()).ok
-                    assert await store.quarantined("session")
+                    assert store.check().ok
+                    assert store.quarantined("session")
                 longer = found.snapshot.append(*make_snapshot("on we go").messages)
-                await store.save(longer)
-                assert await store.load("session", strict=True) == longer
+                store.save(longer)
+                assert store.load("session", strict=True) == longer
             for path in segment.parent.rglob("*.snap.gz*"):
                 path.unlink()
         start += len(frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.document import message_line
@@ -32,6 +32,7 @@ from snapshot_plugin.frameworks.sessions import new_session
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.operations.transcript import said_of
+from tests.tries import tries
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats() | st.text(max_size=8),
@@ -142,19 +143,19 @@ def google_parts() -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@settings(deadline=None)
+@tries(100)
 @given(microsoft_messages())
 def test_any_agent_framework_message_round_trips(data: dict[str, Any]) -> None:
     assert same(agent_framework_messages.json_of(agent_framework_messages.message_of(data)), data)
 
 
-@settings(deadline=None)
+@tries(100)
 @given(google_parts())
 def test_any_adk_event_round_trips(data: dict[str, Any]) -> None:
     assert same(google_events.json_of(google_events.message_of(data)), data)
 
 
-@settings(deadline=None)
+@tries(100)
 @given(items())
 def test_any_openai_item_round_trips(item: dict[str, Any]) -> None:
     message = openai_items.message_of(item)
@@ -220,13 +221,13 @@ def test_floats_that_do_not_fit_their_entry_are_damage_of_the_session(floats: An
         openai_items.item_in(message_line(wrong))
 
 
-@settings(deadline=None)
+@tries(100)
 @given(entries())
 def test_any_claude_entry_round_trips(entry: dict[str, Any]) -> None:
     assert same(claude_entries.entry_of(claude_entries.message_of(entry)), entry)
 
 
-@settings(deadline=None)
+@tries(100)
 @given(model_messages())
 def test_any_pydantic_message_round_trips(data: dict[str, Any]) -> None:
     assert same(pydantic_messages.json_of(pydantic_messages.message_of(data, "id")), data)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.python_values import ValueCodec, key_of
+from tests.tries import tries
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def codec(*allowed: type) -> ValueCodec:
     return ValueCodec((), lambda: map(key_of, allowed), {})
 
 
-@settings(deadline=None)
+@tries(100)
 @given(values)
 def test_any_value_round_trips(value: Any) -> None:
     found = codec(Point).unpacked(codec(Point).packed(value))

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
@@ -29,6 +29,7 @@ from snapshot_plugin.operations.session_rows import session_rows
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, output_of, python
+from tests.tries import tries
 
 pytestmark = pytest.mark.anyio
 
@@ -541,7 +542,7 @@ def test_invalid_record_is_refused(record: dict[str, Any]) -> None:
         reduced(record)
 
 
-@settings(max_examples=50, deadline=None)
+@tries(50)
 @given(pieces=st.lists(st.text(max_size=5), max_size=20), cut=st.integers(0, 20))
 def test_recovery_in_one_or_two_steps_gives_the_same_result(pieces: list[str], cut: int) -> None:
     records = [{"append": {"text": piece}} for piece in pieces]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -25,6 +25,7 @@ from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool import Spool, framed
 from snapshot_plugin.live.spool_format import RawRecord, header, read_spool, scan, seed_of
 from tests.manager.processes import PATIENCE, heard, output_of, python
+from tests.tries import tries
 
 SID = "session-1"
 KEYSET = Keyset.new()
@@ -163,7 +164,7 @@ def test_truncate_frees_disk_space(tmp_path: Path) -> None:
     spool.close()
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(steps=st.lists(st.one_of(st.just("append"), st.just("reopen"), st.integers(0, 12)), max_size=25))
 def test_any_sequence_of_calls_matches_a_list_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | int]

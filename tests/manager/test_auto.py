@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import StoreUnavailable
@@ -13,6 +13,7 @@ from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, Snap
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.sessions import PATIENCE, Chat, managing
+from tests.tries import tries
 
 anyio_only = pytest.mark.anyio
 _FULL = StoreUnavailable("no space left")
@@ -67,7 +68,7 @@ def test_after_failures_only_the_backoff_counts_until_a_success() -> None:
 
 @pytest.mark.requirement("MANAGER-AUTO-BACKOFF")
 @given(st.integers(1, 10_000), st.floats(0.001, 100), st.floats(0.001, 1000))
-@settings(max_examples=50, deadline=None)
+@tries(50)
 def test_backoff_grows_and_is_bounded(failures: int, first: float, most: float) -> None:
     wait = backoff(failures, first=first, most=most)
     assert 0 < wait <= most

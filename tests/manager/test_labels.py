@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotNotFound
@@ -19,6 +19,7 @@ from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.manager.processes import PATIENCE, heard, python, tell
 from tests.manager.sessions import AsyncChat, Chat, managing
+from tests.tries import tries
 
 anyio_mark = pytest.mark.anyio
 _SLOW = {"snapshot_interval": 600, "event_debounce": 600}
@@ -128,7 +129,7 @@ _LABEL = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@tries(60)
 @given(_LABEL, _LABEL)
 def test_previous_label_restores_everything(first: dict[str, Any], second: dict[str, Any]) -> None:
     before = apply_label(make_snapshot("a", metadata={"k": 1}), first)

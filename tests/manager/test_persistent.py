@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import (
@@ -32,6 +32,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, FixedClock, every, make_snapshot
 from tests.manager.sessions import PATIENCE, Diary
+from tests.tries import tries
 
 anyio_both = pytest.mark.anyio
 _MANUAL: dict[str, Any] = {"auto_save_interval": None, "save_on_exit": False, "load_on_enter": False}
@@ -606,7 +607,7 @@ _WILD = st.dictionaries(_FIELDS, _JSON, max_size=4)
 
 
 @given(st.lists(_CHAT | _WILD, max_size=4))
-@settings(max_examples=80, deadline=None)
+@tries(80)
 def test_any_history_of_dicts_round_trips_exactly(history: list[dict[str, Any]]) -> None:
     agent, other = Agent(), Agent()
     agent.history = history

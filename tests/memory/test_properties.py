@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
@@ -17,9 +17,10 @@ from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, SUFFIX, encoded, na
 from snapshot_plugin.memory.kinds import KINDS, moment_in
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.understand import understand
+from tests.tries import tries
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = tries(60)
 ages = st.integers(0, 60).map(lambda days: NOW - timedelta(days=days))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

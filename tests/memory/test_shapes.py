@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.memory import Baseline, shape_of
 from snapshot_plugin.memory.shapes import with_shapes
 from tests.memory.opening import Opener, stored_text
+from tests.tries import tries
 
 USERS = {
     "users": [
@@ -54,13 +55,13 @@ def test_shape_lists_fields_and_types() -> None:
 
 
 @given(JSON)
-@settings(max_examples=60, deadline=None)
+@tries(60)
 def test_shape_of_a_shape_is_itself(response: Any) -> None:
     assert shape_of(shape_of(response)) == shape_of(response)
 
 
 @given(JSON, st.dictionaries(st.sampled_from(["response", "body", "status", "kept"]), JSON))
-@settings(max_examples=60, deadline=None)
+@tries(60)
 def test_storing_a_stored_shape_changes_nothing(response: Any, around: dict[str, Any]) -> None:
     once, _ = with_shapes({**around, "response": response})
     assert with_shapes(once) == (once, 0)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot, InvalidSnapshotVersion
@@ -16,6 +16,7 @@ from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
 from snapshot_plugin.migrate import migrate as migrate_document
 from snapshot_plugin.migrate import plan_migration
 from snapshot_plugin.model import CURRENT_VERSION
+from tests.tries import tries
 
 Raw = dict[str, Any]
 
@@ -88,7 +89,7 @@ V1 = record(
 )
 OLD = OPENAGENT | ONERINGAI | V1
 
-moderate = settings(max_examples=150, deadline=None)
+moderate = tries(150)
 
 
 def unknown_fields(value: Any) -> Iterator[str]:
@@ -165,7 +166,7 @@ SHAPELESS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@tries(500)
 @given(JSON | SHAPELESS)
 def test_any_json_loads_or_is_refused_with_our_error(raw: Any) -> None:
     before = copy.deepcopy(raw)

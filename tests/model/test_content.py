@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot
@@ -23,6 +23,7 @@ from snapshot_plugin.model.content import (
 )
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList
 from snapshot_plugin.model.snapshot import Message
+from tests.tries import tries
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -76,7 +77,7 @@ def test_each_block_of_acp_is_read_and_written_under_its_own_names(kind: type, r
 
 
 @pytest.mark.requirement("STORE-VALUE-UNKNOWN-FIELDS")
-@settings(deadline=None)
+@tries(100)
 @given(st.sampled_from([raw for _, raw in KNOWN]), st.dictionaries(st.text(), JSON, max_size=3))
 def test_unknown_fields_survive_in_every_block(raw: dict[str, Any], extra: dict[str, Any]) -> None:
     extended = {**extra, **raw}
@@ -93,7 +94,7 @@ NAMES = {name for kind, _ in KNOWN for name in kind.model_fields}  # type: ignor
 
 
 @pytest.mark.requirement("STORE-VALUE-UNKNOWN-BLOCKS")
-@settings(deadline=None)
+@tries(100)
 @given(
     st.dictionaries(st.text(), JSON, max_size=4), JSON.filter(lambda kind: kind not in ("text", "image", "audio"))
 )

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.align import align
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.diff import Change, MessageChange, MetricsDelta, PlanChange, SnapshotDiff, ToolRun, diff
 from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionConfig, SessionSnapshot
+from tests.tries import tries
 from tests.unknown_fields import with_unknown
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -241,7 +242,7 @@ MESSAGES = st.lists(
 
 
 @pytest.mark.requirement("STORE-VALUE-DIFF")
-@settings(deadline=None, max_examples=400)
+@tries(400)
 @given(MESSAGES, MESSAGES)
 def test_old_messages_and_the_alignment_give_the_new_messages(old: list[Message], new: list[Message]) -> None:
     found = align(old, new)
@@ -258,7 +259,7 @@ def test_old_messages_and_the_alignment_give_the_new_messages(old: list[Message]
 
 
 @pytest.mark.requirement("STORE-VALUE-DIFF")
-@settings(deadline=None, max_examples=200)
+@tries(200)
 @given(MESSAGES, MESSAGES)
 def test_a_diff_is_empty_exactly_when_nothing_differs(old: list[Message], new: list[Message]) -> None:
     assert between(old, new).is_empty == (old == new)

@@ -10,11 +10,12 @@ from enum import Enum, IntEnum
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze, thaw
+from tests.tries import tries
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -96,7 +97,7 @@ def test_freezing_a_frozen_value_returns_it() -> None:
     assert freeze({"again": frozen})["again"] is frozen
 
 
-@settings(deadline=None)
+@tries(100)
 @given(JSON)
 def test_freeze_and_thaw_keep_the_value_and_its_json(value: Any) -> None:
     frozen = freeze(value)

@@ -7,11 +7,12 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSessionId
 from snapshot_plugin.model.ids import MAX_ID_BYTES, check_session_id, dirname_of, new_id, session_id_of, short_id
+from tests.tries import tries
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
@@ -80,7 +81,7 @@ def test_long_id_gets_a_short_name_with_a_prefix_and_a_digest(session_id: str) -
 
 
 @pytest.mark.requirement("FORMAT-NAME-ENCODING")
-@settings(deadline=None)
+@tries(100)
 @given(IDS)
 def test_name_maps_back_to_its_id(session_id: str) -> None:
     name = directory(session_id)
@@ -93,7 +94,7 @@ def test_name_maps_back_to_its_id(session_id: str) -> None:
 
 
 @pytest.mark.requirement("FORMAT-NAME-CASE")
-@settings(deadline=None)
+@tries(100)
 @given(IDS, IDS | st.just(""))
 def test_two_ids_never_share_a_name_even_casefolded(one: str, other: str) -> None:
     for twin in (other, one.upper(), one.lower(), one.swapcase(), one.replace("%", "%25")):
@@ -102,7 +103,7 @@ def test_two_ids_never_share_a_name_even_casefolded(one: str, other: str) -> Non
             assert str(names[0]).casefold() != str(names[1]).casefold()
 
 
-@settings(deadline=None)
+@tries(100)
 @given(st.text(max_size=20))
 def test_name_that_no_id_produces_maps_to_nothing(name: str) -> None:
     session_id = session_id_of(name)

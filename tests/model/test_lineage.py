@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot
 from snapshot_plugin.model.lineage import Branch, ancestors, family_tree, fork
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
+from tests.tries import tries
 from tests.unknown_fields import with_unknown
 
 THEN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -160,7 +161,7 @@ def test_very_long_chain_of_forks_is_handled() -> None:
     assert len(ancestors("s19999", family)) == 19_999
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.sampled_from("abcdefghXY"), max_size=8))
 def test_every_session_is_listed_once_whatever_its_parents(parents: dict[str, Any]) -> None:
     family = pairs(**parents)

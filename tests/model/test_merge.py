@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId
@@ -13,6 +13,7 @@ from snapshot_plugin.model.merge import FROM, OTHER, Kinship, Merged, MergeSide,
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
 from snapshot_plugin.model.three_way import ABSENT, three_way
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.tries import tries
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -265,7 +266,7 @@ def is_in_order(wanted: tuple[Message, ...], there: list[list[Message]]) -> bool
 
 
 @given(families())
-@settings(max_examples=150, deadline=None)
+@tries(150)
 def test_merge_loses_nothing_and_keeps_each_branchs_order(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
@@ -280,7 +281,7 @@ def test_merge_loses_nothing_and_keeps_each_branchs_order(
 
 
 @given(families())
-@settings(max_examples=100, deadline=None)
+@tries(100)
 def test_with_a_known_ancestor_only_its_messages_may_be_replaced(
     family: tuple[SessionSnapshot, SessionSnapshot, SessionSnapshot],
 ) -> None:
@@ -300,7 +301,7 @@ _json = st.recursive(
 
 
 @given(_json, _json, _json)
-@settings(max_examples=300, deadline=None)
+@tries(300)
 def test_value_merge_takes_the_changed_side(base: Any, first: Any, second: Any) -> None:
     assert three_way(base, first, first, "x") == (first, [])
     assert three_way(base, base, second, "x") == (second, [])

@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import InvalidInput, InvalidPolicy, InvalidSnapshot
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotState
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
+from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -220,7 +221,7 @@ RULES = st.fixed_dictionaries(
 
 
 @pytest.mark.requirement("STORE-VALUE-POLICY")
-@settings(deadline=None)
+@tries(100)
 @given(METAS, RULES)
 def test_the_head_is_always_kept_and_every_snapshot_gets_one_decision(
     metas: list[SnapshotMeta], rules: dict[str, object]
@@ -232,13 +233,13 @@ def test_the_head_is_always_kept_and_every_snapshot_gets_one_decision(
     assert all(decision.keep for decision in decisions[-1:])
 
 
-@settings(deadline=None)
+@tries(100)
 @given(METAS, st.integers(1, 30))
 def test_keep_last_keeps_at_least_that_many(metas: list[SnapshotMeta], last: int) -> None:
     assert len(kept(metas, RetentionPolicy(keep_last=last))) >= min(last, len(metas))
 
 
-@settings(deadline=None)
+@tries(100)
 @given(METAS, RULES, RULES)
 def test_more_or_larger_rules_never_forget_more(
     metas: list[SnapshotMeta], some: dict[str, object], others: dict[str, object]
@@ -255,7 +256,7 @@ def test_more_or_larger_rules_never_forget_more(
     )
 
 
-@settings(deadline=None)
+@tries(100)
 @given(METAS, RULES)
 def test_forgetting_again_at_the_same_moment_forgets_nothing(
     metas: list[SnapshotMeta], rules: dict[str, object]

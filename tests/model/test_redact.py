@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidSnapshot
@@ -24,6 +24,7 @@ from snapshot_plugin.model.secret_shapes import RULES, Rule
 from snapshot_plugin.model.snapshot import McpServer, Message, Parent, SessionConfig, SessionSnapshot
 from tests.model.secret_corpus import LOOK_ALIKES, Secret
 from tests.model.secret_corpus import SECRETS as CORPUS
+from tests.tries import tries
 from tests.unknown_fields import with_unknown
 
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7"
@@ -368,7 +369,7 @@ GLUE = ["password", "=", '"', "'", ":", "\\", "://", "@", "Authorization: Bearer
 PIECES = st.sampled_from([*SECRETS, *HARMLESS, *GLUE])
 
 
-@settings(deadline=None, max_examples=400)
+@tries(400)
 @given(st.lists(PIECES, max_size=6).map("".join))
 @example('"password": "password": "' + "x1" + '"')
 def test_redaction_is_idempotent(text: str) -> None:
@@ -403,7 +404,7 @@ ODD = [
 ]
 
 
-@settings(deadline=None, max_examples=400)
+@tries(400)
 @given(st.lists(st.one_of(PIECES, st.sampled_from([*NAMES, *ODD, ALNUM[:12]])), max_size=8).map("".join))
 @example("".join(f"{secret.text}\n" for secret in CORPUS))
 def test_the_first_look_at_a_text_hides_no_secret(text: str) -> None:
@@ -415,7 +416,7 @@ def test_the_first_look_at_a_text_hides_no_published_shape(secret: Secret) -> No
     assert redact(secret.text) == redact(secret.text, rules=list(RULES))
 
 
-@settings(deadline=None)
+@tries(100)
 @given(st.text(max_size=60))
 def test_any_text_at_all_can_be_searched(text: str) -> None:
     once = redacted({text: [text]})
@@ -488,13 +489,15 @@ HOSTILE = [
     "prefix", ["", "-----BEGIN PRIVATE KEY----- password=' authorization: bearer a://sk-proj-eyJ"]
 )
 def test_hostile_text_is_searched_in_linear_time(unit: str, prefix: str) -> None:
-    short, long = (seconds(prefix + unit * (size // len(unit))) for size in (100_000, 800_000))
+    texts = [prefix + unit * (size // len(unit)) for size in (100_000, 800_000)]
+    tries = (tuple(map(seconds, texts)) for _ in range(3))
 
-    assert long < 20 * short + 0.05  # eight times the text; quadratic time would be 64 times as long
+    # Eight times the text; quadratic time would be 64 times as long.
+    assert any(long < 20 * short + 0.05 for short, long in tries)
 
 
 def seconds(text: str) -> float:
-    return min(timeit.repeat(lambda: redact(text), number=1, repeat=3, timer=time.process_time))
+    return timeit.timeit(lambda: redact(text), number=1, timer=time.process_time)
 
 
 @pytest.mark.parametrize("text", ["://:a@", "pwd:'q'", "machine a login b password c1d2", "sshpass -p c1d2 a"])

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock, parse_block
 from snapshot_plugin.model.repair import Notice, is_outcome_unknown, repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 
@@ -212,7 +213,7 @@ def words(snapshot: SessionSnapshot) -> str:
     return "|".join(block.text for block in blocks if isinstance(block, TextBlock | ThoughtBlock) and block.text)
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(SESSIONS)
 def test_repair_is_idempotent_and_loses_no_text(broken: SessionSnapshot) -> None:
     repaired, notices = repair(broken)
@@ -225,7 +226,7 @@ def test_repair_is_idempotent_and_loses_no_text(broken: SessionSnapshot) -> None
     assert (repaired is broken) == all(notice.kind == "result-without-call" for notice in notices)
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(SESSIONS)
 def test_after_repair_every_call_has_an_outcome_or_a_result(broken: SessionSnapshot) -> None:
     messages = repair(broken)[0].messages

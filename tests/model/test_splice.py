@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.model.splice import Splice, splice_between
+from tests.tries import tries
 
 LISTS = st.lists(st.integers(0, 3), max_size=10)
 
@@ -37,13 +38,13 @@ def test_appending_editing_truncating_and_replacing_a_prefix(
     assert splice_between(old, new) == splice
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(LISTS, LISTS)
 def test_a_splice_turns_the_old_list_into_the_new_one(old: list[int], new: list[int]) -> None:
     assert apply(splice_between(old, new), old, new) == new
 
 
-@settings(deadline=None, max_examples=300)
+@tries(300)
 @given(LISTS, LISTS)
 def test_splice_is_minimal(old: list[int], new: list[int]) -> None:
     found = splice_between(old, new)
@@ -57,7 +58,7 @@ def test_splice_is_minimal(old: list[int], new: list[int]) -> None:
     assert not any(apply(splice, old, new) == new for splice in smaller)
 
 
-@settings(deadline=None)
+@tries(100)
 @given(LISTS, st.integers(0, 10), st.integers(0, 5), LISTS)
 def test_random_edit_gives_a_splice_no_larger_than_the_edit(
     old: list[int], at: int, delete: int, insert: list[int]

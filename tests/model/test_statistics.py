@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.meta import SnapshotMeta
@@ -21,6 +21,7 @@ from snapshot_plugin.model.statistics import (
     total,
 )
 from snapshot_plugin.model.topics import Topic, common_topics, keywords
+from tests.tries import tries
 
 MONDAY = datetime(2026, 3, 2, 9, 7, tzinfo=UTC)
 
@@ -73,7 +74,7 @@ def test_messages_without_times_count_when_the_snapshots_grew() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 50)), max_size=8))
-@settings(max_examples=100, deadline=None)
+@tries(100)
 def test_growing_counter_is_neither_lost_nor_counted_twice(steps: list[tuple[int, int]]) -> None:
     tokens, moment, history = 0, MONDAY, []
     for seq, (spent, hours) in enumerate(steps, 1):

@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionConfig, SessionSnapshot
 from snapshot_plugin.model.suggest import suggest_tags
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.tries import tries
 
 SECRET = "ghp_" + "a1B2" * 9
 
@@ -97,7 +98,7 @@ _JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@tries(80)
 @given(_JSON, _JSON, _JSON, st.text(max_size=30))
 def test_any_agent_output_gives_a_result(given_: Any, where: Any, content: Any, text: str) -> None:
     snapshot = session(

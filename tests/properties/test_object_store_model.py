@@ -16,7 +16,7 @@ from itertools import chain, cycle
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from obstore.store import MemoryStore as Objects
 
@@ -27,6 +27,7 @@ from snapshot_plugin.store import bucket, s3
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
+from tests.tries import tries
 
 PATIENCE = 60
 ACTIONS = ("save", "save", "save", "load", "forget", "compact", "delete", "undelete", "purge", "list")
@@ -236,7 +237,7 @@ def one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     plans=st.lists(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=7), min_size=2, max_size=3),
     choices=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 20)), max_size=40),

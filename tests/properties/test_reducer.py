@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.acp.compare import compare
@@ -14,9 +14,10 @@ from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import BLANK, NOW, prompt, recorded, recording, said, stop, tool, update
+from tests.tries import tries
 
 Event = dict[str, Any]
-few = settings(max_examples=150, deadline=None)
+few = tries(150)
 
 # Anything -------------------------------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ outside = st.lists(in_a_turn, max_size=3)
 sessions = st.lists(a_turn | outside, max_size=4).map(_joined)
 
 
-@settings(max_examples=250, deadline=None)
+@tries(250)
 @given(sessions, st.data())
 def test_recording_resumed_from_a_snapshot_ends_like_an_uninterrupted_one(
     events: list[Event], data: st.DataObject

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.codec.keys import generate_key
@@ -18,6 +18,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.tries import tries
 
 ABSENT = "(absent)"
 GROUPS = ("memory", "metadata", "plugins")
@@ -201,16 +202,12 @@ async def play(story: list[Step], key: KeySource | None, *, background: bool) ->
             await Play(Path(place), key, background=background).run(story)
 
 
-many = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
 stories = st.lists(steps, min_size=1, max_size=14)
 
 
 @pytest.mark.requirement("STORE-MODEL")
-@many
+@tries(100, suppress_health_check=slow)
 @given(stories)
 @example([Step("append", (["b" * 30_000],))] * 3 + [Step("truncate", (0,)), Step("reopen"), Step("forget", (1,))])
 def test_plain_store_matches_the_model(story: list[Step]) -> None:
@@ -218,14 +215,14 @@ def test_plain_store_matches_the_model(story: list[Step]) -> None:
 
 
 @pytest.mark.requirement("STORE-MODEL")
-@many
+@tries(100, suppress_health_check=slow)
 @given(stories)
 def test_encrypted_store_matches_the_model(story: list[Step]) -> None:
     anyio.run(lambda: play(story, Passphrase(generate_key()), background=False), backend="trio")
 
 
 @pytest.mark.requirement("STORE-MODEL", "FORMAT-ROOT-REWRITE")
-@settings(many, max_examples=30)
+@tries(30, suppress_health_check=slow)
 @given(stories)
 def test_background_compression_matches_the_model(story: list[Step]) -> None:
     anyio.run(lambda: play(story, None, background=True))

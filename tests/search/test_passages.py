@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
@@ -13,6 +13,7 @@ from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.search.passages import passages
 from tests.model.test_redact import ASSIGNMENTS, MORE_TOKENS, TOKENS
+from tests.tries import tries
 
 SECRETS = [
     *TOKENS.values(),
@@ -35,7 +36,7 @@ _json = st.recursive(
 
 
 @given(_texts, _texts, _texts, _json, _json)
-@settings(max_examples=300, deadline=None)
+@tries(300)
 def test_searchable_text_equals_the_text_after_full_redaction(
     title: str, kind: str, text: str, given_: Any, output: Any
 ) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.search.database import WORDS
 from snapshot_plugin.search.query import expression, indexable, marked_words, narrowing
+from tests.tries import tries
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ _words = st.lists(st.sampled_from(["OR", "AND", "NOT", "cats", '"a b"', "do*", "
 
 
 @given(_typed | _words, _typed)
-@settings(max_examples=400, deadline=None)
+@tries(400)
 def test_any_input_is_a_valid_query_or_refused(query: str, tool: str) -> None:
     try:
         words = f"({expression(query)}){narrowing(tool=tool or None)}"
@@ -186,7 +187,7 @@ def test_any_input_is_a_valid_query_or_refused(query: str, tool: str) -> None:
         max_size=5,
     )
 )
-@settings(max_examples=200, deadline=None)
+@tries(200)
 def test_a_text_is_found_by_each_of_its_words(words: list[str]) -> None:
     text = " ".join(words)
     with made_table() as table:

@@ -1,7 +1,8 @@
 """A small S3 server on this machine: real requests over real sockets, with faults where a test wants them.
 
 It speaks the part of the protocol that the store needs, and honours ``If-None-Match: *`` and ``If-Match`` as Amazon
-does, and the conditions of Google, of which no server can be installed. The store contract runs on SeaweedFS.
+does, and the conditions of Google, of which no server can be installed. `integration/objects` runs the store
+contract on SeaweedFS.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotNotFound, StoreUnavailable
@@ -19,6 +19,7 @@ from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryLog, MemoryStore
 from snapshot_plugin.testing import make_snapshot
 from tests.store.test_third_party import SqliteLog
+from tests.tries import tries
 
 pytestmark = pytest.mark.anyio
 Opener = Callable[[], LogStore]
@@ -259,7 +260,7 @@ _TEXT = st.lists(st.sampled_from("abcdef"), max_size=4)
 
 
 @pytest.mark.parametrize("segment_frames", [2, 256])
-@settings(max_examples=25, deadline=None)
+@tries(25)
 @given(data=st.data())
 def test_everything_dropped_is_restored_whatever_was_saved_in_between(
     segment_frames: int, data: st.DataObject

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import obstore
@@ -25,7 +23,6 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import s3
@@ -34,7 +31,7 @@ from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import StoreContract, make_snapshot
-from tests.object_servers import ObjectServer, seaweedfs, spoil_newest, spoilt
+from tests.object_servers import spoil_newest, spoilt
 from tests.store.s3_server import BUCKET, running
 
 Clock = Callable[[], datetime]
@@ -49,39 +46,31 @@ def names(objects: Any) -> list[str]:
     return sorted(meta["path"] for page in obstore.list(objects) for meta in page)
 
 
-@pytest.fixture(scope="module")
-def seaweed() -> Iterator[ObjectServer]:
-    with tempfile.TemporaryDirectory(prefix="asnap-weed-") as directory, seaweedfs(Path(directory)) as server:
-        yield server
-
-
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-class TestObjectStoreOnSeaweedFS(StoreContract):
-    """Through the client for S3, to an object store that is not ours."""
+class TestObjectStore(StoreContract):
+    """Objects in memory. `integration/objects` runs the contract on servers that are not ours."""
 
     @pytest.fixture
-    def place(self, seaweed: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Any:
-        for name, value in seaweed.environment.items():
-            monkeypatch.setenv(name, value)
-        return s3.bucket_at(f"{seaweed.url}/{new_id()}")
+    def place(self) -> Any:
+        return Objects()
 
     @pytest.fixture
     def anyio_backend(self) -> str:
         """One event loop: the other store classes of the suite run on the other."""
         return "asyncio"
 
-    def open(self, place: Bucket, clock: Clock) -> SnapshotStore:
-        return ObjectStore(place, clock=clock)
+    def open(self, place: Any, clock: Clock) -> SnapshotStore:
+        return ObjectStore(Bucket(place, name="memory"), clock=clock)
 
-    def damage_newest(self, place: Bucket, session_id: str) -> None:
-        spoil_newest(place._store, session_id)
+    def damage_newest(self, place: Any, session_id: str) -> None:
+        spoil_newest(place, session_id)
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
 class TestEncryptedObjectStoreOfSmallLedgers(StoreContract):
     """Small ledgers give away their frames all the time, and keep the background busy with compressing them."""
 
-    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the store on SeaweedFS shows it
+    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the plain store shows it
 
     key = Passphrase(generate_key())
 

@@ -51,6 +51,7 @@ class Browser:
         end = time.monotonic() + PATIENCE
         while not fits(found := self.ask(path)):
             assert time.monotonic() < end, found
+            time.sleep(0.02)
         return found
 
 
@@ -176,6 +177,7 @@ def test_browser_is_opened_without_the_token_on_its_command_line(place: Path, tm
         end = time.monotonic() + PATIENCE
         while not seen.exists():
             assert time.monotonic() < end
+            time.sleep(0.02)
         assert browser.token not in seen.read_text()
         assert browser.token in Path(f"{seen}.page").read_text()
         page = Path(seen.read_text().strip().removeprefix("file://"))
