@@ -144,9 +144,9 @@ def test_empty_here_names_the_command_that_lists_all(asnap: Asnap, place: Path, 
     [
         (["--tag", "night"], ["b"], {"tag": 2}),
         (["--agent", "CODEX"], ["a", "b"], {"agent": 1}),
-        (["--since", "90m"], ["a"], {"date": 2}),
-        (["--until", "90m"], ["b", "c"], {"date": 1}),
-        (["--since", "3h", "--agent", "codex", "--limit", "1"], ["a"], {"agent": 1, "limit": 1}),
+        (["--since", "36h"], ["a"], {"date": 2}),
+        (["--until", "36h"], ["b", "c"], {"date": 1}),
+        (["--since", "3d", "--agent", "codex", "--limit", "1"], ["a"], {"agent": 1, "limit": 1}),
         (["--live"], [], {"live": 3}),
     ],
 )
@@ -155,9 +155,9 @@ def test_filters_select_sessions_and_count_the_rest(
 ) -> None:
     saved(
         place,
-        session("a", age=1, agent={"name": "codex-acp"}),
-        session("b", age=2, agent={"name": "codex-acp"}, tags=("night",)),
-        session("c", age=2.5, agent={"name": "opencode"}),
+        session("a", age=24, agent={"name": "codex-acp"}),
+        session("b", age=48, agent={"name": "codex-acp"}, tags=("night",)),
+        session("c", age=60, agent={"name": "opencode"}),
     )
 
     document = asnap("list", *words, "--json").json

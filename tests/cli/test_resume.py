@@ -30,7 +30,7 @@ NOW = datetime.now(UTC)
 
 def session(name: str = "01jd", *, age: float = 0.0, **fields: Any) -> SessionSnapshot:
     """A session that last changed *age* hours ago, here."""
-    when = NOW - timedelta(hours=age)
+    when = datetime.now(UTC) - timedelta(hours=age)
     defaults = {
         "created_at": when,
         "updated_at": when,
