@@ -51,7 +51,7 @@ Persistence = Literal["disk", "memory", "read-only"]
 class MemoryChange(NamedTuple):
     """One change to a memory. `session` and `at` say which session requested it, and when."""
 
-    op: Literal["begin", "end", "save", "delete", "clear", "touch"]
+    op: Literal["begin", "end", "save", "delete", "clear", "touch", "check"]
     namespace: str = ""
     key: str = ""
     data: Any = None
@@ -109,19 +109,16 @@ class MemoryView:
         self._documents: dict[str, MemoryDocument] = {}
         self.entries = dict(self.scan.entries)
         """All entries."""
-        self.meta = self._stored_meta(session)
-        self.meta_before = dict(self.meta)
-        pending = {path: self._stored(path, _CHANGES.validate_python) for path in self.scan.pending}
-        self.pending = {path: group for path, group in pending.items() if group is not None}
-        """The changes in each file of ``.pending``. They are not applied yet."""
-
-    def _stored_meta(self, session: int) -> Entry:
-        """The content of ``meta.json``; new content if the file is missing or unusable."""
-        new: Entry = {"created_at": rfc3339(self._now), "last_session": None, "session_count": session, "used": {}}
+        new: Entry = {"created_at": rfc3339(now), "last_session": None, "session_count": session, "used": {}}
         stored = None
         with contextlib.suppress(StoreUnavailable):
             stored = self._stored(META, _checked_meta)
-        return {**new, **(stored or {}), "project": str(self._files.root)}
+        self.is_new = stored is None
+        self.meta: Entry = {**new, **(stored or {}), "project": str(files.root)}
+        self._meta_before = stored
+        pending = {path: self._stored(path, _CHANGES.validate_python) for path in self.scan.pending}
+        self.pending = {path: group for path, group in pending.items() if group is not None}
+        """The changes in each file of ``.pending``. They are not applied yet."""
 
     def _stored(self, path: tuple[str, ...], check: Callable[[Any], Any] = lambda raw: raw) -> Any:
         """The content of a file as *check* returns it; None if there is no such file, or it is damaged."""
@@ -157,16 +154,21 @@ class MemoryView:
             return self._value(self.entries[name].path)
         if kind and name.key in self.document(name.namespace).entries:
             return self.document(name.namespace).entries[name.key]
-        raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+        raise self._missing(name)
+
+    def _missing(self, name: Name) -> SnapshotError:
+        self.scan.refuse(name.path)
+        return NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
 
     def document(self, namespace: str) -> MemoryDocument:
-        """The document of a namespace, merged with the namespace's entries under other keys."""
+        """The document of a namespace, merged with the namespace's entries under other keys, within the limits."""
         if namespace not in self._documents:
             main = KINDS[namespace].document
             document = self._read(main)
             for other in sorted(self.entries):
                 if other.namespace == namespace and other != main:
                     document.entries = {**self._read(other).entries, **document.entries}
+            document.is_changed = document.trim(self._limits, self._now) > 0 and main in self.entries
             self._documents[namespace] = document
         return self._documents[namespace]
 
@@ -196,14 +198,18 @@ class MemoryView:
     def _begin(self, change: MemoryChange) -> Entry:
         self.meta |= {"session_count": self.meta["session_count"] + 1, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
-        for namespace in (ERRORS, PERFORMANCE):
-            if KINDS[namespace].document in self.entries:
-                document = self.document(namespace)
-                document.is_changed |= document.trim(self._limits, self._now) > 0
+        for namespace in (ERRORS, PERFORMANCE):  # reading removes what is too old
+            self.document(namespace)
         return {}
 
     def _end(self, change: MemoryChange) -> Entry:
         self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
+        return {}
+
+    def _check(self, change: MemoryChange) -> Entry:
+        """Read an entry again, so that it is set aside if it is damaged."""
+        if change.name in self.entries and self._stored(self.entries[change.name].path) is None:
+            del self.entries[change.name]
         return {}
 
     def _touch(self, change: MemoryChange) -> Entry:
@@ -259,7 +265,7 @@ class MemoryView:
         elif kind and name.key in self.document(namespace).entries:
             del self._changed(namespace).entries[name.key]
         else:
-            raise NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+            raise self._missing(name)
         return {}
 
     def _clear(self, change: MemoryChange) -> Entry:
@@ -319,7 +325,7 @@ class MemoryView:
                     document.refused = error
         names = {str(name) for name in self.entries}
         self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
-        if self.meta != self.meta_before:
+        if self.meta != self._meta_before:
             self.scan.refuse(META)
             self._writes[META] = encoded(self.meta)
         return self._writes

@@ -12,7 +12,6 @@ from snapshot_plugin.memory.changes import MemoryView, Persistence
 from snapshot_plugin.memory.documents import is_degraded, is_resolved, matching_rule, sessions_to_fix
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE, Name
 from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
-from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = [
@@ -134,10 +133,8 @@ class MemoryStats(Value):
     notices: tuple[str, ...] = ()
 
 
-def context_of(view: MemoryView, *, limits: MemoryLimits, now: datetime, **about: Any) -> SessionContext:
+def context_of(view: MemoryView, *, now: datetime, **about: Any) -> SessionContext:
     """The context from *view*, with the fields in *about*."""
-    for namespace in KINDS:
-        view.document(namespace).trim(limits, now)
     endpoints, timings, noise = (
         list(view.document(namespace).entries.values()) for namespace in (API_SCHEMA, PERFORMANCE, NOISE)
     )

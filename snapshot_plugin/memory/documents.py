@@ -41,7 +41,7 @@ class MemoryDocument:
     entries: dict[str, Entry] = field(default_factory=dict)
     around: dict[str, Any] = field(default_factory=dict)
     is_changed: bool = False
-    """Whether it has to be written. `trimmed` then counts removed entries; `refused` says why there is no room."""
+    """Whether it has to be written. `trimmed` counts removed entries; `refused` says why there is no room."""
     trimmed: int = 0
     refused: SnapshotError | None = None
 
@@ -79,48 +79,44 @@ class MemoryDocument:
         self.entries[name], line = _ADD[self.namespace](known, entry, session)
         return f"{line}{note}"
 
-    def trim(self, limits: MemoryLimits, now: datetime) -> int:
-        """Remove entries that are too old or too many; return how many were removed."""
+    def trim(self, limits: MemoryLimits, now: datetime, most: int | None = None) -> int:
+        """Remove entries that are too old, or more than *most*; return how many were removed."""
         before, kind = len(self.entries), KINDS[self.namespace]
-        most: int = getattr(limits, kind.most)
+        most = getattr(limits, kind.most) if most is None else most
         if kind.age:
             oldest = rfc3339(now - getattr(limits, kind.age))
             self.entries = {name: entry for name, entry in self.entries.items() if entry[kind.time] >= oldest}
-        if self.namespace == API_SCHEMA:
-            self._consolidate(most)
-        elif self.namespace == PERFORMANCE and len(self.entries) > most:
-            self.entries = dict(sorted(self.entries.items(), key=lambda item: item[1]["updated_at"]))
-        self._keep_last(most)
+        if len(self.entries) > most:
+            if self.namespace == API_SCHEMA:
+                self._consolidate(most)
+            elif self.namespace == PERFORMANCE:
+                self.entries = dict(sorted(self.entries.items(), key=lambda item: item[1]["updated_at"]))
+            for name in list(self.entries)[: len(self.entries) - most]:
+                del self.entries[name]
+        self.trimmed += before - len(self.entries)
         return before - len(self.entries)
 
     def encoded(self, limits: MemoryLimits, now: datetime) -> bytes:
         """The document as a file within the limits. Entries that are too old or too many go, oldest first."""
-        before = len(self.entries)
         self.trim(limits, now)
-        content = encoded(self.raw())
-        while self.entries and len(content) > limits.entry_bytes:
-            self._keep_last(len(self.entries) * 9 // 10)
-            content = encoded(self.raw())
-        self.trimmed = before - len(self.entries)
+        while len(content := encoded(self.raw())) > limits.entry_bytes and self.entries:
+            self.trim(limits, now, most=len(self.entries) * 9 // 10)
         return content
 
-    def _keep_last(self, count: int) -> None:
-        for name in list(self.entries)[: max(0, len(self.entries) - count)]:
-            del self.entries[name]
-
     def _consolidate(self, most: int) -> None:
-        """Keep frequent endpoints and merge rare ones by path, as ``GET /users/*``."""
-        if len(self.entries) <= most:
-            return
-        frequent = sorted(self.entries.values(), key=lambda entry: -entry.get("seen", 1))
-        self.entries = {entry["endpoint"]: entry for entry in frequent[:most]}
-        for rare in frequent[most:]:
+        """Keep frequent endpoints and merge rare ones by path, as ``GET /users/*``; the rarest come first."""
+        rarest_first = sorted(self.entries.values(), key=_seen)
+        self.entries = {entry["endpoint"]: entry for entry in rarest_first[len(rarest_first) - most :]}
+        for rare in reversed(rarest_first[: len(rarest_first) - most]):
             method, space, target = rare["endpoint"].rpartition(" ")
             path = f"{method}{space}{urlsplit(target).path.rstrip('/').rpartition('/')[0]}/*"
             merged = {**rare, "endpoint": path, "merged": max(rare.get("merged", 0), 1)}
             self.entries[path] = _merged(API_SCHEMA, self.entries.get(path), merged)
-        kept = sorted(self.entries.values(), key=lambda entry: -entry.get("seen", 1))[:most]
-        self.entries = {entry["endpoint"]: entry for entry in kept}
+        self.entries = {entry["endpoint"]: entry for entry in sorted(self.entries.values(), key=_seen)}
+
+
+def _seen(endpoint: Entry) -> int:
+    return int(endpoint.get("seen", 1))
 
 
 def _fitted(entry: Entry, limits: MemoryLimits) -> tuple[Entry, str]:

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import MemoryReadOnly, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence, Saved
 from snapshot_plugin.memory.files import DIRECTORY, NOISE, PENDING, SUFFIX, MemoryFiles, Name, encoded
@@ -57,7 +57,7 @@ class MemoryEngine:
         """
         self.persistence: Persistence = "disk"
         self.noise: dict[str, Any] = {}
-        self._meta: dict[str, Any] = {}
+        self._count = 0
         self._why = ""
         self._problems: tuple[str, ...] = ()
         self._notices: deque[str] = deque(maxlen=20)
@@ -75,23 +75,24 @@ class MemoryEngine:
     def view(self) -> MemoryView:
         """The memory on disk, with the changes that are not written yet."""
         with self._guard:
-            view = self._on_disk()
-            for change in chain(*view.pending.values(), self.queue[:]):
-                view.apply(change)
-            self._learn_from(view)
+            view, _ = self._applied(self.queue[:])
+            self.noise = view.document(NOISE).entries
             for path in view.damaged:
                 self._notice(_is_damaged(path))
             return view
 
     def load(self, name: Name) -> Any:
         """An entry's data. Raises `NotFound`; or `SnapshotCorrupted` for a damaged file, which is set aside."""
+        with self._guard:
+            view, _ = self._applied(self.queue[:])
         try:
-            if not self.queue and not self._has_pending():
-                with contextlib.suppress(NotFound):  # the file was named by hand, or it is in a document
-                    return self.files.read(name.path)
-            return self.view().load(name)
+            return view.load(name)
         except SnapshotCorrupted as error:
-            raise SnapshotCorrupted(f"{name} is damaged{self._quarantine(name)}", hint="save it again") from error
+            with contextlib.suppress(StoreUnavailable):
+                self.write(self.change("check", name))
+            damage = _is_damaged(view.entries[name].path)
+            told = next((notice for notice in self._notices if notice.startswith(damage)), damage)
+            raise SnapshotCorrupted(told, hint="save it again") from error
 
     def others(self) -> int:
         """The bytes of all other projects' memories."""
@@ -108,7 +109,7 @@ class MemoryEngine:
         """Count a session. If the disk refuses, it is counted in memory until the disk allows."""
         with contextlib.suppress(StoreUnavailable):
             self.write(self.change("begin"))
-        self.session = self._meta["session_count"]
+        self.session = self._count
 
     def write(self, change: MemoryChange | None = None) -> Saved:
         """Write what waits, then *change*; return its receipt. Both are on disk when it returns.
@@ -125,7 +126,6 @@ class MemoryEngine:
                     make_private_dir(self.root)
             try:
                 with self.files.locked(_TIMEOUT), self._guard:
-                    self._tidy()
                     outcome = self._commit(change)
                     self.persistence, self._why = "disk", ""
             except MemoryReadOnly as held:
@@ -138,7 +138,7 @@ class MemoryEngine:
 
     def flush(self) -> None:
         """Write what waits, if anything does. Raises as `write`."""
-        if self.queue or self._has_pending():
+        if self.queue or self.files.scan().pending:
             self.write()
 
     def keep_flushing(self, interval: float) -> None:
@@ -175,7 +175,7 @@ class MemoryEngine:
     def _keep(self, change: MemoryChange | None, error: StoreUnavailable) -> StoreUnavailable:
         """Keep *change* in memory; return the error that says so."""
         with self._guard:
-            self.queue += [change] if change and change.op != "end" else []
+            self.queue += [change] if change and change.op not in ("check", "end") else []
             self.persistence = "memory"
             self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
             self.view()
@@ -183,71 +183,49 @@ class MemoryEngine:
         kept = "deleted in memory only" if change and change.op == "delete" else "kept in memory only"
         return StoreUnavailable(f"{what} is {kept}, until the disk allows: {error.message}", hint=error.hint)
 
-    def _tidy(self) -> None:
+    def _commit(self, change: MemoryChange | None) -> Outcome:
+        """Write what waits, and *change*, all or none; return the result of *change*."""
         if not self._is_swept:
             self.files.sweep()
             self._is_swept = True
-        if self.sizes is not None and META[0] not in self.files.names():
-            self.files.replace({(".gitignore",): b"*\n"})
-            try:
-                ignore_in_git(self.root)
-            except OSError as error:
-                self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
-            self.files.replace({META: encoded(self._on_disk().meta)})
-
-    def _commit(self, change: MemoryChange | None) -> Outcome:
-        """Write what waits, and *change*, all or none; return the result of *change*."""
-        view, queued = self._on_disk(), self.queue[:]
-        waiting = [view.apply(each) for each in chain(*view.pending.values(), queued)]
-        outcome = view.apply(change) if change else Saved()
-        writes = view.finish()
-        self._learn_from(view)
+        queued = self.queue[:]
+        view, outcomes = self._applied([*queued, change] if change else queued)
+        if view.is_new and self.sizes is not None:
+            self._ignore_in_git()
+        writes, self.noise = view.finish(), view.document(NOISE).entries
         for path in view.damaged:
-            self._set_aside(path)
+            where = ""
+            with contextlib.suppress(StoreUnavailable):
+                where = f"; it is kept as {self.files.set_aside(path)}"
+            self._notice(f"{_is_damaged(path)}{where}")
         self.files.replace(writes | dict.fromkeys(view.pending))
         del self.queue[: len(queued)]
-        for refused in map(view.final, waiting):
+        outcome = view.final(outcomes.pop()) if change else Saved()
+        for refused in map(view.final, outcomes):
             if isinstance(refused, SnapshotError):
                 self._notice(f"a change that waited was refused: {refused.message}")
         if self.sizes is not None:
             self.sizes.note(view.total)
-        return view.final(outcome)
+        return outcome
 
     # Inside ------------------------------------------------------------------------------------------------
 
-    def _on_disk(self) -> MemoryView:
+    def _applied(self, changes: list[MemoryChange]) -> tuple[MemoryView, list[Outcome]]:
+        """The memory on disk, with what is in ``.pending`` and then *changes* applied; what came of each."""
         view = MemoryView(self.files, self.limits, now=self.clock(), session=self.session, elsewhere=self.others())
         self._problems = self.files.problems(view.scan)
-        return view
-
-    def _learn_from(self, view: MemoryView) -> None:
         if not self.session:
-            self.previous = view.meta_before["last_session"]
-        self._meta, self.noise = view.meta, view.document(NOISE).entries
+            self.previous = view.meta["last_session"]
+        outcomes = [view.apply(each) for each in chain(*view.pending.values(), changes)]
+        self._count = view.meta["session_count"]
+        return view, outcomes
 
-    def _has_pending(self) -> bool:
-        with contextlib.suppress(StoreUnavailable):
-            return any(file.endswith(SUFFIX) for file in self.files.names(PENDING))
-        return False
-
-    def _quarantine(self, name: Name) -> str:
-        """Set a damaged file aside, unless it was replaced meanwhile; return where it is, for a message."""
-        with contextlib.suppress(MemoryReadOnly, StoreUnavailable), self.files.locked(_TIMEOUT), self._guard:
-            entry = self.files.scan().entries.get(name)
-            try:
-                self.files.read(entry.path if entry else name.path)
-            except SnapshotCorrupted:
-                return self._set_aside(entry.path if entry else name.path)
-            except NotFound:
-                pass
-        return ""
-
-    def _set_aside(self, path: tuple[str, ...]) -> str:
-        where = ""
-        with contextlib.suppress(StoreUnavailable):
-            where = f"; it is kept as {self.files.set_aside(path)}"
-        self._notice(f"{_is_damaged(path)}{where}")
-        return where
+    def _ignore_in_git(self) -> None:
+        self.files.replace({(".gitignore",): b"*\n"})
+        try:
+            ignore_in_git(self.root)
+        except OSError as error:
+            self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
 
     def _notice(self, text: str) -> None:
         if not any(known.startswith(text) for known in self._notices):
@@ -283,19 +261,12 @@ class ProjectSizes:
 
     def others(self) -> int:
         """The bytes of all other projects' memories. Projects whose memory is gone are forgotten."""
-        with contextlib.suppress(OSError):
-            return sum(_size(file) for file in self._directory.glob("*.json") if file != self._own)
-        return 0
-
-
-def _size(file: Path) -> int:
-    try:
-        noted = json.loads(file.read_bytes())
-        project, size = Path(noted["project"]), int(noted["bytes"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    if not (project / DIRECTORY).is_dir():
-        with contextlib.suppress(OSError):
-            file.unlink()
-        return 0
-    return max(size, 0)
+        total = 0
+        for file in self._directory.glob("*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # it is gone or damaged
+                noted = json.loads(file.read_bytes())
+                if not (Path(noted["project"]) / DIRECTORY).is_dir():
+                    file.unlink()
+                elif file != self._own:
+                    total += max(int(noted["bytes"]), 0)
+        return total

@@ -252,7 +252,7 @@ class ProjectMemory:
         """The context, without counting a session or writing anything. Blocks on the disk."""
         preferences = tuple(self._user.view().keys.get(GLOBAL, ()))
         return context_of(
-            self._engine.view(), limits=self._limits, now=self._clock(), project=str(self.project),
+            self._engine.view(), now=self._clock(), project=str(self.project),
             last_session=moment_in(self._engine.previous), preferences=preferences,
             persistence=self.persistence, notices=self.notices,
         )  # fmt: skip

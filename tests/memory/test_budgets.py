@@ -39,7 +39,7 @@ def change(op: str, namespace: str = "", key: str = "", data: object = None) -> 
 
 
 def context(engine: MemoryEngine) -> object:
-    return context_of(engine.view(), project="p", limits=LIMITS, now=now())
+    return context_of(engine.view(), project="p", now=now())
 
 
 @pytest.fixture
