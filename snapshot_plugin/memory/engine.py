@@ -62,7 +62,6 @@ class MemoryEngine:
         self._problems: tuple[str, ...] = ()
         self._notices: deque[str] = deque(maxlen=20)
         self._guard = threading.RLock()  # taken after the file lock, never before it
-        self._is_swept = False
         self._ended = threading.Event()
         self._flusher: threading.Thread | None = None
 
@@ -185,9 +184,6 @@ class MemoryEngine:
 
     def _commit(self, change: MemoryChange | None) -> Outcome:
         """Write what waits, and *change*, all or none; return the result of *change*."""
-        if not self._is_swept:
-            self.files.sweep()
-            self._is_swept = True
         queued = self.queue[:]
         view, outcomes = self._applied([*queued, change] if change else queued)
         if view.is_new and self.sizes is not None:
@@ -198,7 +194,7 @@ class MemoryEngine:
             with contextlib.suppress(StoreUnavailable):
                 where = f"; it is kept as {self.files.set_aside(path)}"
             self._notice(f"{_is_damaged(path)}{where}")
-        self.files.replace(writes | dict.fromkeys(view.pending))
+        self.files.replace(writes | dict.fromkeys([*view.pending, *view.scan.unfinished]))
         del self.queue[: len(queued)]
         outcome = view.final(outcomes.pop()) if change else Saved()
         for refused in map(view.final, outcomes):

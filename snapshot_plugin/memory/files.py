@@ -27,7 +27,7 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
 
@@ -137,8 +137,9 @@ class Scan:
     overhead: int = 0
     unusable: dict[tuple[str, ...], str] = field(default_factory=dict)
     pending: list[tuple[str, ...]] = field(default_factory=list)
-    """The files with changes that wait, in their order, and the files that were set aside."""
+    """The files with changes that wait, in their order; those set aside; those that killed writers left."""
     damaged: list[tuple[str, ...]] = field(default_factory=list)
+    unfinished: list[tuple[str, ...]] = field(default_factory=list)
 
     def refuse(self, path: tuple[str, ...]) -> None:
         """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or not ours."""
@@ -227,30 +228,24 @@ class MemoryFiles:
             self._opened(*path[:-1]) as parent,
             self._opened(DAMAGED, make=True) as aside,
         ):
-            taken, number = set(os.listdir(aside)), 1  # noqa: PTH208 — of a descriptor
-            free = name = ".".join(path)
-            while free in taken:
-                number += 1
-                free = f"{name}.{number}"
+            free = ".".join(path)
+            if free in os.listdir(aside):  # noqa: PTH208 — of a descriptor
+                free = f"{free}.{new_id()}"
             os.rename(path[-1], free, src_dir_fd=parent, dst_dir_fd=aside)
             sync_all(aside)
         return f"{self._name}/{DAMAGED}/{free}"
-
-    def names(self, directory: str = "") -> list[str]:
-        """The sorted file names in one directory (``""``: the top); empty if there is no such directory."""
-        opened = self._opened(*filter(None, [directory]))
-        with disk_errors(f"looking into {directory}"), contextlib.suppress(FileNotFoundError), opened as fd:
-            return sorted(os.listdir(fd))  # noqa: PTH208 — of a descriptor
-        return []
 
     def scan(self) -> Scan:
         """Find all entries without opening them. Links, files of other users and other files are only reported."""
         found = Scan()
         with disk_errors(f"looking through {self._name}"):
-            for path, about, _ in self._walk():
+            for path, about in self._walk():
                 if path[-1].endswith(_TEMPORARY):
-                    continue
-                if len(path) == 1:
+                    # Without the lock, other processes write to directories whose names begin with a dot.
+                    is_shared = len(path) > 1 and path[0].startswith(".")
+                    if about.st_mtime <= time.time() - (_UNFINISHED if is_shared else 0):
+                        found.unfinished.append(path)
+                elif len(path) == 1:
                     self._scan_top(path[0], about, found)
                 elif path[0] == DAMAGED:
                     found.damaged.append(path)
@@ -262,14 +257,14 @@ class MemoryFiles:
         found.pending.sort()
         return found
 
-    def _walk(self, *parts: str) -> Iterator[tuple[tuple[str, ...], os.stat_result, int]]:
-        """Each file and directory, its status, and its parent's descriptor; not what is removed meanwhile."""
+    def _walk(self, *parts: str) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
+        """Each file and directory, and its status; not what is removed meanwhile."""
         gone = contextlib.suppress(FileNotFoundError)
         with gone, self._opened(*parts) as fd, os.scandir(fd) as items:
             for item in items:
                 with gone:
                     about = item.stat(follow_symlinks=False)
-                    yield (*parts, item.name), about, fd
+                    yield (*parts, item.name), about
                     if not parts and _unusable(about, stat.S_ISDIR) is None:
                         yield from self._walk(item.name)
 
@@ -300,17 +295,6 @@ class MemoryFiles:
         """Messages about files that are not read; the first twenty."""
         found = (("/".join(map(ascii, path)), why) for path, why in scan.unusable.items())
         return tuple(f"{self._name}/{path} is not read: {why}" for path, why in itertools.islice(found, 20))
-
-    def sweep(self) -> None:
-        """Remove temporary files of killed writers. Only the writer may call it.
-
-        Other processes write to directories whose names begin with a dot; only stale files are removed there.
-        """
-        with disk_errors(f"looking through {self._name}"):
-            for path, about, parent in self._walk():
-                newest = time.time() - (_UNFINISHED if len(path) > 1 and path[0].startswith(".") else 0)
-                if path[-1].endswith(_TEMPORARY) and about.st_mtime <= newest:
-                    os.unlink(path[-1], dir_fd=parent)
 
     def locked(self, timeout: float) -> locked:
         """Take the lock that every writer holds, until the end of ``with``. The kernel frees it if its holder dies.

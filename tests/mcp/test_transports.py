@@ -22,8 +22,8 @@ from mcp_types import ListRootsResult, Root
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory import literal_project
-from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, http_app
+from snapshot_plugin.memory.server.tools import ServedProject
 from snapshot_plugin.store.memory import MemoryStore
 from tests import forkserver
 from tests.mcp.servers import command, environment, refused, told, work_in
@@ -160,7 +160,7 @@ import sys
 from pathlib import Path
 import anyio
 from snapshot_plugin.memory import literal_project
-from snapshot_plugin.memory.server.project import ServedProject
+from snapshot_plugin.memory.server.tools import ServedProject
 from snapshot_plugin.memory.server.serve import MemoryServer, serve_stdio
 from snapshot_plugin.store.memory import MemoryStore
 from tests.mcp.servers import work_in

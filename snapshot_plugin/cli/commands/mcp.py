@@ -52,7 +52,7 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.cli.output import Output
     from snapshot_plugin.memory.place import literal_project
-    from snapshot_plugin.memory.server.project import ServedProject
+    from snapshot_plugin.memory.server.tools import ServedProject
     from snapshot_plugin.operations.work import Work
 
     call = Call(out=Output(), place=store, no_input=True)

@@ -15,8 +15,7 @@ from snapshot_plugin.memory.context import bounded
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
-from snapshot_plugin.memory.server.project import Served
-from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, answer_of, argument, tool
+from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, Served, answer_of, argument, tool
 from snapshot_plugin.memory.understand import understand
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]

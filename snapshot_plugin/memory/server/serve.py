@@ -18,9 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import SaveOnSignal
 from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
-from snapshot_plugin.memory.server.project import ServedProject
 from snapshot_plugin.memory.server.session_tools import SESSION_TOOLS, list_snapshots, resume_plan, show_session
-from snapshot_plugin.memory.server.tools import Answer, serving
+from snapshot_plugin.memory.server.tools import ServedProject, serving
 
 __all__ = ["LOOPBACK", "PATH", "MemoryServer", "http_app", "serve_http", "serve_stdio"]
 
@@ -42,34 +41,31 @@ class MemoryServer(MCPServer[Any]):
             version=version("snapshot-plugin"), tools=[*MEMORY_TOOLS, *SESSION_TOOLS],
         )  # fmt: skip
         self.project = project
+
+        async def entry(namespace: str, key: str) -> Any:
+            return await (await project.memory()).load(namespace, key)
+
+        async def keys(namespace: str) -> Any:
+            return list(await (await project.memory()).list(namespace))
+
         resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
-            "context": ("memory/context", "What earlier sessions left", self._context),
-            "entry": ("memory/{namespace}/{key}", "An entry", self._entry),
-            "keys": ("memory/{namespace}", "Keys of a namespace", self._keys),
-            "listed": ("sessions", "Stored sessions", self._listed),
-            "session": ("sessions/{session_id}", "A session", self._session),
-            "plan": ("sessions/{session_id}/plan", "A resume plan", self._plan),
-        }
+            "context": (
+                "memory/context", "What earlier sessions left", lambda: load_session_context(project=project)
+            ),
+            "entry": ("memory/{namespace}/{key}", "An entry", entry),
+            "keys": ("memory/{namespace}", "Keys of a namespace", keys),
+            "listed": ("sessions", "Stored sessions", lambda: list_snapshots(project=project, limit=100)),
+            "session": (
+                "sessions/{session_id}", "A session",
+                lambda session_id: show_session(project=project, session_id=session_id, limit=50),
+            ),
+            "plan": (
+                "sessions/{session_id}/plan", "A resume plan",
+                lambda session_id: resume_plan(project=project, session_id=session_id),
+            ),
+        }  # fmt: skip
         for name, (uri, title, read) in resources.items():
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
-
-    async def _context(self) -> Answer:
-        return await load_session_context(project=self.project)
-
-    async def _entry(self, namespace: str, key: str) -> Any:
-        return await (await self.project.memory()).load(namespace, key)
-
-    async def _keys(self, namespace: str) -> list[str]:
-        return list(await (await self.project.memory()).list(namespace))
-
-    async def _listed(self) -> Answer:
-        return await list_snapshots(project=self.project, limit=100)
-
-    async def _session(self, session_id: str) -> Answer:
-        return await show_session(project=self.project, session_id=session_id, limit=50)
-
-    async def _plan(self, session_id: str) -> Answer:
-        return await resume_plan(project=self.project, session_id=session_id)
 
 
 async def serve_stdio(server: MemoryServer) -> None:

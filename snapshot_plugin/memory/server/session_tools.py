@@ -22,8 +22,16 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.predeploy import ask_everyone
-from snapshot_plugin.memory.server.project import Served, ServedProject
-from snapshot_plugin.memory.server.tools import ADDS, READS, Answer, answer_of, argument, tool
+from snapshot_plugin.memory.server.tools import (
+    ADDS,
+    READS,
+    Answer,
+    Served,
+    ServedProject,
+    answer_of,
+    argument,
+    tool,
+)
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.repair import repair
