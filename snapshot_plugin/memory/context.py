@@ -253,28 +253,19 @@ def _at(answer: dict[str, Any], path: str) -> Any:
 
 
 def _answer(context: SessionContext, preferences: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = _plain(context)
-    answer["performance_baselines"] = answer.pop("performance")
-    errors, schema = answer["error_history"], answer["api_schema"]
-    answer["error_history"] = {"unresolved_count": len(errors["unresolved"]), **errors}
+    answer: dict[str, Any] = context.model_dump(mode="json")
+    errors, schema, timings = answer["error_history"], answer["api_schema"], answer.pop("performance")
+    errors["unresolved_count"] = len(errors["unresolved"])
+    for name in ("unresolved", "resolved_recently"):
+        errors[name] = [_told(error) for error in getattr(context.error_history, name)]
     seen = f"{schema.pop('seen_recently')}/{schema['endpoints_known']}"
     schema["coverage"] = f"{seen} endpoints observed in last {RECENT_SESSIONS} sessions"
+    timings["degraded_since_last"] = [str(each) for each in context.performance.degraded_since_last]
+    answer["performance_baselines"] = timings
     answer["other_namespaces"] = {name: _few(keys) for name, keys in context.other_namespaces.items()}
     answer["preferences"] = {key: _cut(json.dumps(value)) for key, value in preferences.items()}
     answer["notices"] = [_cut(notice, 300) for notice in context.notices]
-    return {name: value for name, value in answer.items() if name != "notices" or value}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, KnownError):
-        return _told(value)
-    if isinstance(value, Degraded):
-        return str(value)
-    return {name: _plain(item) for name, item in value} if isinstance(value, Value) else value
+    return answer
 
 
 def _told(error: KnownError) -> dict[str, Any]:

@@ -94,13 +94,9 @@ def _is_repository(place: Path) -> bool:
 
 
 def _has_memory(place: Path) -> bool:
+    memory = place / DIRECTORY
     with contextlib.suppress(OSError):
-        about = (place / DIRECTORY).lstat()
-        return (
-            stat.S_ISDIR(about.st_mode)
-            and about.st_uid == os.geteuid()
-            and (place / DIRECTORY / "meta.json").is_file()
-        )
+        return not memory.is_symlink() and _is_ours(memory) and (memory / "meta.json").is_file()
     return False
 
 

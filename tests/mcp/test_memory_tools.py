@@ -36,6 +36,8 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     assert store.input_schema["required"] == ["action"]
     assert store.input_schema["properties"]["action"]["enum"] == ["save", "load", "list", "delete", "stats"]
     assert tools["load_session_context"].input_schema["properties"] == {}
+    assert "more" not in store.input_schema["properties"], "it takes what agents make up; they need not know"
+    assert tools["record_error"].input_schema["properties"]["more"]["description"]
     taking = tools["take_snapshot"].annotations
     assert taking is not None
     assert taking.destructive_hint is False
@@ -135,3 +137,12 @@ async def test_loading_the_context_activates_noise_rules(project: Path) -> None:
         context = await told(client, "load_session_context")
         assert context["noise_config"]["rules_count"] == 2
         assert memory.noise_rule("GET /favicon.ico 404") is not None
+
+
+async def test_listing_all_namespaces_counts_what_they_hold(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "session_store", action="save", namespace="errors", data=["one", "two"])
+        await told(client, "session_store", action="save", namespace="notes", key="k", data=[1, 2])
+        await told(client, "session_store", action="save", namespace="global", key="style", data={"indent": 2})
+        listed = await told(client, "session_store", action="list")
+        assert listed["namespaces"] == {"errors": 2, "notes": 1, "global": 1}

@@ -164,7 +164,7 @@ async def test_unknown_session_is_reported(project: Path) -> None:
         for tool in ("show_session", "resume_plan", "take_snapshot"):
             assert await refused(client, tool, session_id="nobody") == "snapshot_not_found"
         assert await refused(client, "resume_plan") == "not_found"
-        assert await refused(client, "take_snapshot") == "invalid_input"
+        assert await refused(client, "take_snapshot") == "not_found"
         assert await refused(client, "search_sessions", query=" ") == "invalid_input"
         too_many = await client.call_tool("list_snapshots", {"limit": 100_000})
         assert too_many.is_error

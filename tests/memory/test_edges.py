@@ -630,3 +630,12 @@ async def test_preference_that_the_disk_refused_is_written_later(open_memory: Op
         await memory.flush()
     async with open_memory(state=tmp_path / "user") as memory:
         assert await memory.load("global", "style") == {"indent": 2}
+
+
+async def test_frequent_endpoints_are_kept_if_the_document_is_too_large_for_a_file(open_memory: Opener) -> None:
+    async with open_memory(limits=MemoryLimits(entry_bytes=4000)) as memory:
+        seen = [{"endpoint": f"GET /{n:02}/x", "seen": 100 - n} for n in range(60)]
+        receipt = await memory.save("api_schema", "schema", seen)
+        endpoints = (await memory.load("api_schema", "schema"))["endpoints"]
+    assert receipt.trimmed
+    assert max(entry["seen"] for entry in endpoints) == 100

@@ -41,7 +41,7 @@ async def session_store(
     confirm: Annotated[bool, argument('For delete of namespace "*": must be true.')] = False,
     start: _Page = None,
     limit: _Page = None,
-    more: Annotated[dict[str, Any] | None, argument("Not needed.")] = None,  # noqa: ARG001 — takes the rest
+    more: dict[str, Any] | None = None,  # noqa: ARG001 — takes the rest
 ) -> Answer:
     """Remember things for later sessions in this project, and recall them.
 
@@ -70,7 +70,9 @@ async def session_store(
     if action == "stats":
         answer = {"stats": await _stats(memory)}
     elif action == "list" and namespace is None:
-        answer = {"namespaces": {name: len(keys) for name, keys in (await memory.namespaces()).items()}}
+        known = (await memory.stats()).namespaces
+        keys = {name: len(keys) for name, keys in (await memory.namespaces()).items()}
+        answer = {"namespaces": keys | {name: known[name].entries for name in known}}
     elif action == "list":
         answer = {"namespace": namespace_of(namespace), "keys": list(await memory.list(namespace))}
     elif action == "delete" and namespace == "*":
@@ -173,7 +175,7 @@ async def compare_baseline(
     project: Served,
     name: Annotated[str, argument("The baseline's key.", "name", "key", "baseline", "baseline_name", "feature")],
     observed: Annotated[Any, argument("What you see now, in the form the baseline was saved in.", *_SEEN)] = None,
-    more: Annotated[dict[str, Any] | None, argument("Not needed.")] = None,
+    more: dict[str, Any] | None = None,
 ) -> Answer:
     """Compare what a feature does now with its baseline from an earlier session.
 

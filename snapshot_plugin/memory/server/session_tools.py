@@ -196,11 +196,11 @@ def _clean(text: str | None) -> str | None:
 async def _only_live_one(project: ServedProject) -> str:
     metas, _, _ = await _visible(project)
     live = [meta.session_id for meta in metas if await _owner(project, meta.session_id) is not None]
-    if len(live) != 1:
-        raise InvalidInput(
-            f"{len(live)} sessions of this project are live{': ' if live else ''}{', '.join(live)}",
-            hint="name the session: take_snapshot(session_id=…)",
-        )
+    if not live:
+        raise NotFound("no session of this project is live", hint="only a running session can be saved")
+    if len(live) > 1:
+        named = f"{len(live)} sessions of this project are live: {', '.join(live)}"
+        raise InvalidInput(named, hint="name the session: take_snapshot(session_id=…)")
     return live[0]
 
 

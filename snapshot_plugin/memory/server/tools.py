@@ -155,8 +155,8 @@ def tool(
 ) -> Tool:
     """Make a tool from *function*, which its docstring describes to the model.
 
-    A parameter ``more`` receives every argument that has no parameter. An answer that is not *structured* is sent
-    as text only.
+    A parameter ``more`` receives every argument that has no parameter; the model is told of it only if it has a
+    description. An answer that is not *structured* is sent as text only.
     """
     made = _Tool.from_function(
         _answering(function, structured=structured), title=title, description=inspect.getdoc(function),
@@ -164,6 +164,8 @@ def tool(
     )  # fmt: skip
     if "more" in made.fn_metadata.arg_model.model_fields:
         made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model)
+        if "description" not in made.parameters["properties"]["more"]:
+            del made.parameters["properties"]["more"]
     return made
 
 
