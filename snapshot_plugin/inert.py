@@ -1,4 +1,4 @@
-"""Make untrusted text safe to show in terminals, pages and files."""
+"""Text that people read: untrusted text made safe for terminals, pages and files; counts with their nouns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["for_terminal", "in_a_cell", "plain", "readable_json", "shell_line"]
+__all__ = ["for_terminal", "in_a_cell", "plain", "readable_json", "several", "shell_line"]
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
@@ -80,3 +80,8 @@ def _is_bytes(word: str) -> bool:
 
 
 _SHELL_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 /._-+=:,@%")
+
+
+def several(number: int, thing: str) -> str:
+    """Return a count with its noun: ``1 turn``, ``2 turns``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

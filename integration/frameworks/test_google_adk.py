@@ -23,7 +23,7 @@ from google.genai import types
 from integration.frameworks.faults import AdapterFaults
 from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import InvalidSnapshotVersion
+from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.frameworks.google_adk import SnapshotSessionService
 
 PARTS = [
@@ -161,6 +161,43 @@ def test_an_object_in_the_state_is_kept_as_text_as_by_sqlite(tmp_path: Path) -> 
         assert "method" in ours[0]["tool"]
 
     asyncio.run(main())
+
+
+def test_bytes_in_the_state_come_back_as_bytes(tmp_path: Path) -> None:
+    async def run() -> None:
+        state = {"own": b"\xff\0", "app:shared": {"list": [b"abc", (b"x", 1)], "text": "abc"}, "keys": {1: b"y"}}
+        session = await SnapshotSessionService(tmp_path).create_session(app_name="a", user_id="u", state=state)
+        await SnapshotSessionService(tmp_path).append_event(session, event(1, PARTS[:1], user_later=b"\xfe"))
+        found = await SnapshotSessionService(FilesystemStore(tmp_path)).get_session(
+            app_name="a", user_id="u", session_id=session.id
+        )
+        assert found is not None
+        assert found.state == {
+            "own": b"\xff\0",
+            "app:shared": {"list": [b"abc", ["x", 1]], "text": "abc"},  # as SQLite's service: what JSON makes of it
+            "keys": {"1": "y"},
+            "user:later": b"\xfe",
+        }
+
+    asyncio.run(run())
+
+
+def test_a_name_in_the_state_that_is_not_unicode_is_refused(tmp_path: Path) -> None:
+    async def run() -> None:
+        service = SnapshotSessionService(tmp_path)
+        for state in ({"\ud800": 1}, {"user:\ud800": 1}, {"a": {"\ud800": (1,)}}, {"a": {1: b"\xff"}}):
+            with pytest.raises(InvalidInput, match="state"):
+                await service.create_session(app_name="a", user_id="u", state=state)
+        session = await service.create_session(app_name="a", user_id="u")
+        broken = event(1, PARTS[:1], **{"\ud800": 1, "user_x": 1})
+        with pytest.raises(InvalidInput, match="state"):
+            await service.append_event(session, broken)
+        found = await service.get_session(app_name="a", user_id="u", session_id=session.id)
+        assert found is not None
+        assert (found.events, found.state) == ([], {})
+        assert len((await service.list_sessions(app_name="a")).sessions) == 1
+
+    asyncio.run(run())
 
 
 def test_nan_in_the_state_comes_back_until_it_is_replaced(tmp_path: Path) -> None:

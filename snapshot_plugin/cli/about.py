@@ -36,7 +36,7 @@ def _facts(row: SessionRow, known: About, now: datetime) -> Iterator[tuple[str, 
     yield (
         "size",
         _dotted(
-            known.turns and several(known.turns, "turn"),
+            row.counts_turns and known.turns and several(known.turns, "turn"),
             several(known.messages, "message"),
             known.tokens and f"{count(known.tokens)} tokens used",
             money(known.cost, known.currency),

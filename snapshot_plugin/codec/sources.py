@@ -111,6 +111,11 @@ class CommandKey:
     timeout: float = 30.0
     kind: str = field(default="command", init=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.argv, str):
+            raise InvalidInput("the key command is one text", hint="as CommandKey(['pass', 'show', 'agent'])")
+        object.__setattr__(self, "argv", tuple(self.argv))  # hashable: stores are shared by place and key
+
     def secret(self) -> bytes:
         """The output without the line end. The command's stderr is passed through."""
         import subprocess  # noqa: PLC0415 — most stores have no such key, and open faster

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import logging
@@ -33,7 +34,7 @@ _TITLE = 80
 RAW = "raw"
 """The key of an opaque entry's content, under its framework's name in `metadata`."""
 FLOATS = "floats"
-"""The key that says where text stands for a NaN or an infinity: in `metadata`, or in a section."""
+"""The key that says where text stands for a NaN, an infinity or bytes: in `metadata`, or in a section."""
 
 
 def title_of(messages: Iterable[Message]) -> str | None:
@@ -133,7 +134,10 @@ def raw_of(framework: str, message: Message) -> Any:
 
 
 def without_floats(data: Any) -> tuple[Any, list[list[Any]]]:
-    """*data* with each NaN and infinity as text, and for each of them its path and that text."""
+    """*data* with each NaN and infinity as text, and for each of them its path and that text.
+
+    Bytes become text, too; ``"bytes"`` follows theirs.
+    """
     floats: list[list[Any]] = []
     return (data, floats) if is_exact_json(data) else (_as_text(data, [], floats), floats)
 
@@ -142,7 +146,11 @@ def _as_text(value: Any, path: list[Any], floats: list[list[Any]]) -> Any:
     if type(value) is float and not math.isfinite(value):
         floats.append([path, json.dumps(value)])
         return json.dumps(value)
-    if type(value) is dict:
+    if type(value) is bytes:
+        text = base64.b64encode(value).decode()
+        floats.append([path, text, "bytes"])
+        return text
+    if type(value) is dict and all(type(name) is str for name in value):
         return {name: _as_text(each, [*path, name], floats) for name, each in value.items()}
     if type(value) is list:
         return [_as_text(each, [*path, index], floats) for index, each in enumerate(value)]
@@ -150,20 +158,20 @@ def _as_text(value: Any, path: list[Any], floats: list[list[Any]]) -> Any:
 
 
 def with_floats(data: Any, about: Mapping[str, Any]) -> Any:
-    """Put the numbers that `without_floats` found, and that *about* keeps under `FLOATS`, back into *data*.
+    """Put what `without_floats` found, and *about* keeps under `FLOATS`, back into *data*.
 
     Raises:
         WrongFloats: they do not belong to *data*.
     """
     root: Any = [data]
     try:
-        for path, text in about.get(FLOATS, ()):
+        for path, text, *kind in about.get(FLOATS, ()):
             place, last = root, 0
             for step in path:
                 place, last = place[last], step
             if place[last] != text:
                 raise WrongFloats
-            place[last] = float(text)
+            place[last] = base64.b64decode(text) if kind else float(text)
     except (LookupError, TypeError, ValueError) as error:
         raise WrongFloats from error
     return root[0]

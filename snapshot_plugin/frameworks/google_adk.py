@@ -10,12 +10,13 @@ share, is in companion sessions that lists hide. Install ``snapshot-plugin[googl
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -25,6 +26,7 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.frameworks.conversations import (
     FLOATS,
     checked,
@@ -56,7 +58,7 @@ FRAMEWORK = "google-adk"
 FORMAT = 1
 _STATE = f"{FRAMEWORK}:state"
 _FLOATS = f"{FRAMEWORK}:floats"
-"""For each name in the state: where its value holds a NaN or an infinity."""
+"""For each name in the state: where its value holds a NaN, an infinity or bytes."""
 _log = logging.getLogger(__name__)
 _PREFIXES = {"app": State.APP_PREFIX, "user": State.USER_PREFIX}
 
@@ -182,7 +184,8 @@ class _KeptSessions:
 
     def append(self, key: tuple[str, str, str], event: Event) -> bool:
         """Save an event; False if it was there already. Shared state is saved first: that can be repeated."""
-        message = message_of(event.model_dump(mode="json", exclude_none=True))
+        with _as_json():
+            message = message_of(event.model_dump(mode="json", exclude_none=True))
         session, added = self._session(key), True
         known = checked(session.current(), FRAMEWORK)
         if known is None:
@@ -210,9 +213,10 @@ class _KeptSessions:
         head = checked(self._companion(app_name, user_id).current(), FRAMEWORK)
         return _state_in(head.session_id, head.plugins) if head else {}
 
-    def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, Any]:
+    def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, _Stored]:
         """Save what *delta* says about the app and the user; returns what it says about the session itself."""
-        plain = to_jsonable_python(dict(delta), fallback=_text_of)
+        with _as_json():
+            plain = {name: _stored(value) for name, value in delta.items() if name.encode()}
         own = {name: value for name, value in plain.items() if not name.startswith(_ALL_PREFIXES)}
         for kind, user_id in (("app", None), ("user", key[1])):
             prefix = _PREFIXES[kind]
@@ -222,7 +226,7 @@ class _KeptSessions:
         return own
 
     @staticmethod
-    def _extend(session: SharedSession, more: Mapping[str, Any]) -> None:
+    def _extend(session: SharedSession, more: Mapping[str, _Stored]) -> None:
         def change(head: SessionSnapshot | None) -> LabelledSnapshot:
             base = checked(head, FRAMEWORK) or new_session(session.session_id, FRAMEWORK)
             sections = {FRAMEWORK: {"format": FORMAT}, **_state_with(more, base.plugins)}
@@ -233,7 +237,7 @@ class _KeptSessions:
 
     @staticmethod
     def _change(
-        base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, Any], when: float
+        base: SessionSnapshot, key: tuple[str, str, str], own: Mapping[str, _Stored], when: float
     ) -> LabelledSnapshot:
         about = {"app": key[0], "user": key[1], "session": key[2]}
         core = {"format": FORMAT, **about, "last_update_time": when}
@@ -262,13 +266,37 @@ class _KeptSessions:
 _ALL_PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 
-def _state_with(more: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+class _Stored(NamedTuple):
+    """A value of the state as JSON, and where it holds what JSON does not have; see `without_floats`."""
+
+    value: Any
+    floats: list[list[Any]]
+
+
+def _stored(value: Any) -> _Stored:
+    plain, found = without_floats(value)
+    # A second time: there are numbers in tuples, sets and objects, too.
+    plain, more = without_floats(to_jsonable_python(plain, fallback=_text_of))
+    return _Stored(plain, [*found, *more])
+
+
+@contextlib.contextmanager
+def _as_json() -> Iterator[None]:
+    """Raises `InvalidInput` where the JSON of pydantic raises an error of its own."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise InvalidInput(
+            f"the state cannot be stored as JSON: {error}", hint="use names that are valid Unicode"
+        ) from error
+
+
+def _state_with(more: Mapping[str, _Stored], before: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of the state in *before* with *more* values."""
     state, floats = before.get(_STATE, {}), before.get(_FLOATS, {})
     if more:
-        plain = {name: without_floats(value) for name, value in more.items()}
-        state = {**state, **{name: value for name, (value, _) in plain.items()}}
-        floats = {**floats, **{name: found for name, (_, found) in plain.items()}}
+        state = {**state, **{name: stored.value for name, stored in more.items()}}
+        floats = {**floats, **{name: stored.floats for name, stored in more.items()}}
     sections = {_STATE: state, _FLOATS: {name: found for name, found in floats.items() if found}}
     return sections if sections[_FLOATS] or _FLOATS in before else {_STATE: state}
 

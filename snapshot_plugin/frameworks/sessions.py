@@ -20,7 +20,7 @@ from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot, origin_of
-from snapshot_plugin.store import is_url, open_store
+from snapshot_plugin.store import check_place, is_url, open_store
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.sync import SyncStore
@@ -64,21 +64,27 @@ def open_place(place: Place, key: Key = None) -> SyncStore:
     """The store at *place*, opened once per process for each place and key.
 
     Raises:
-        InvalidInput: *place* is an open store, and a key is given as well.
+        InvalidInput: *place* is an open store, and a key is given as well; or it is no place.
     """
     if isinstance(place, str | os.PathLike):
         return _opened(place, key).sync
     if key is not None:
         raise InvalidInput("a key cannot be given for a store that is open", hint="open the store with the key")
+    if not isinstance(place, SyncStore) and not hasattr(place, "sync"):
+        check_place(place)
     return place if isinstance(place, SyncStore) else place.sync
 
 
 def _opened(place: str | os.PathLike[str], key: Key) -> SnapshotStore:
+    check_place(place)
     named = place if isinstance(place, str) and is_url(place) else os.path.realpath(os.fspath(place))
     if named in ("memory:", "memory://"):
         return open_store(named, key=key)
     with _LOCK:
-        store = _OPEN.get((named, key))
+        try:
+            store = _OPEN.get((named, key))
+        except TypeError:  # a key source that has no hash cannot be found again
+            return open_store(named, key=key)
         if store is None or getattr(store, "_closed", False):
             store = open_store(named, key=key)
             _OPEN[named, key] = store

@@ -11,6 +11,7 @@ import anyio
 
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotError
 from snapshot_plugin.manager.working_memory import PIN, find_memory, memory_id, pin_of
+from snapshot_plugin.model.ids import check_number
 from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.merge import Kinship, Merged, MergeSide, kinship, merge
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -40,6 +41,7 @@ async def branched(
 
     It is not saved yet. *seq* is the snapshot to branch from, by default the newest; see `model.lineage.fork`.
     """
+    check_number("messages", messages)
     found = await store.read(session_id, at=seq)
     new = _without_spool(fork(found.snapshot, session_id=as_id, seq=found.ref.seq, now=now, messages=messages))
     return new if title is None else new.evolve(title=title)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from os import PathLike
@@ -69,6 +69,10 @@ class SnapshotManager:
         reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
+        if config is not None and not isinstance(config, SnapshotConfig):
+            raise InvalidInput(
+                f"{config!r} is not a configuration", hint="as SnapshotConfig(snapshot_interval='5m')"
+            )
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
         self.events = EventBus()
@@ -164,6 +168,9 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
             SnapshotError: the session's ``snapshot()`` failed, or the store refused. Nothing was lost: try again.
         """
+        _check_session(session)
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
+            raise InvalidInput(f"tags={tags!r} is not a list of tags", hint="as tags=['name']")
         self._sessions.same(session)
         try:
             if ref := await self._save_live(session.session_id, trigger, tags):
@@ -199,7 +206,7 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
         """
         every = self.config.snapshot_interval if interval is None else seconds(interval)
-        check_session_id(session.session_id)
+        _check_session(session)
         if self._tasks is None or not self.is_open:
             raise InvalidInput("the manager is not open", session_id=session.session_id, hint=_OPEN)
         if self._hosted.get(session.session_id):
@@ -223,6 +230,7 @@ class SnapshotManager:
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """Attach a session that a provider has started, if ``enable_persistence``. Returns True if attached."""
+        _check_session(session)
         if not self.config.enable_persistence:
             self.report.skipped(session.session_id, reason="persistence_off")
             return False
@@ -240,6 +248,8 @@ class SnapshotManager:
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
         """Store what a live session is working on in its snapshots. `SnapshotNotFound` if it is not live."""
+        if task is not None and not isinstance(task, str):  # otherwise no later save of the session would succeed
+            raise InvalidInput(f"the task {task!r} is not text", session_id=session_id, hint="pass str(task)")
         live = self._hosted.get(session_id) or self._sessions.held(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
@@ -398,3 +408,11 @@ class SnapshotManager:
         if self._tasks is not None:
             within = self.config.exit_timeout + _SUBSCRIBERS_GRACE
             await run_for(within, self._tasks, partial(self._finish_all, save=True, trigger="signal"))
+
+
+def _check_session(session: Snapshottable) -> None:
+    if not hasattr(session, "session_id") or not hasattr(session, "snapshot"):
+        raise InvalidInput(
+            f"a {type(session).__name__} is not a session", hint="pass an object with session_id and snapshot()"
+        )
+    check_session_id(session.session_id)

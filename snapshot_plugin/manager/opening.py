@@ -8,7 +8,7 @@ from os import PathLike, fspath
 
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.store import open_store, require_encryption
+from snapshot_plugin.store import check_place, open_store, require_encryption
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["open_configured_store", "open_place"]
@@ -43,8 +43,11 @@ def open_place(
 
     Raises:
         KeyMissing: the settings ask for encryption, and the store has no key.
+        InvalidInput: *store* is none of these.
     """
     if store is not None and not isinstance(store, str | PathLike):
+        if not hasattr(store, "capabilities"):
+            check_place(store)
         if config is not None and config.encryption:
             require_encryption(store)
         return store, False

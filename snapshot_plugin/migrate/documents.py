@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin.inert import several
 from snapshot_plugin.migrate.chain import Chain, StepInfo
 from snapshot_plugin.migrate.fields import Raw
 from snapshot_plugin.migrate.steps import STEPS
@@ -55,5 +56,5 @@ def _misfit(document: Raw, error: ValidationError) -> InvalidSnapshot:
     return InvalidSnapshot(
         f"session {session_id!r} does not fit version {CURRENT_VERSION} at {path}: {first['msg']}",
         session_id=session_id if isinstance(session_id, str) else None,
-        hint=f"{error.error_count()} value(s) do not fit; correct the document and load it again",
+        hint=f"{several(error.error_count(), 'problem')}; correct the document and load it again",
     )

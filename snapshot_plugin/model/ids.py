@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from snapshot_plugin.errors import InvalidSessionId
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId
 
 if TYPE_CHECKING:
     from ulid import ULID
 
 __all__ = [
     "MAX_ID_BYTES",
+    "check_number",
     "check_session_id",
     "dated",
     "dirname_of",
@@ -71,6 +72,12 @@ def check_session_id(session_id: str) -> str:
     if not (type(session_id) is str and len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id)):
         dirname_of(session_id)
     return session_id
+
+
+def check_number(name: str, value: object) -> None:
+    """Raise `InvalidInput` unless *value*, the argument *name*, is None or a whole number."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidInput(f"{name}={value!r} is not a whole number", hint=f"as {name}=3")
 
 
 def short_id(session_id: str) -> str:

@@ -87,8 +87,8 @@ class SessionRow(Part):
 
     @property
     def counts_turns(self) -> bool:
-        """Whether its writer counts turns; if not, the number is unknown, not 0."""
-        return bool(self.turns or not self.messages)
+        """Whether `turns` counts all its turns: some writers count none, and a branch only those since it began."""
+        return bool(self.turns or not self.messages) and self.parent is None
 
     @property
     def length(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import datetime, timedelta
 
-from snapshot_plugin.inert import plain
+from snapshot_plugin.inert import plain, several
 
 __all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "several", "size", "width"]
 
@@ -103,11 +103,6 @@ def with_store(command: str, place: str | None) -> str:
     import shlex
 
     return f"{command} --store {shlex.quote(place)}"
-
-
-def several(number: int, thing: str) -> str:
-    """Return a count with its noun: ``1 turn``, ``2 turns``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def money(cost: float | None, currency: str | None = None) -> str:

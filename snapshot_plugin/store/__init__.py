@@ -21,6 +21,7 @@ never hidden.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["is_url", "open_store", "require_encryption"]
+__all__ = ["check_place", "is_url", "open_store", "require_encryption"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(/|$)")
 """Two letters at least: one is a drive."""
@@ -62,11 +63,10 @@ def open_store(
 
     Raises:
         KeyMissing: *encryption* is set, and there is no key.
-        InvalidInput: *place* is empty; no store is registered for the URL; or it cannot be encrypted, and a key was
-            given.
+        InvalidInput: *place* is no path; no store is registered for the URL; or it cannot be encrypted, and a key
+            was given.
     """
-    if not os.fspath(place):
-        raise InvalidInput("the place of the store is empty", hint="name a directory or a URL such as file:///path")
+    check_place(place)
     from snapshot_plugin.codec.sources import source_from_environment  # noqa: PLC0415 — most imports need no store
 
     source = key if key is not None else source_from_environment(os.environ if environ is None else environ)
@@ -98,6 +98,17 @@ def require_encryption(store: SnapshotStore) -> None:
 def is_url(place: str) -> bool:
     """Whether *place* names a store by URL: it is ``scheme:`` or begins with ``scheme:/``, which no path does."""
     return "://" in place or _SCHEME.match(place) is not None
+
+
+def check_place(place: object) -> None:
+    """Raise `InvalidInput` unless *place* can be a path or a URL."""
+    text = os.fspath(place) if isinstance(place, str | os.PathLike) else None
+    with contextlib.suppress(UnicodeEncodeError):
+        if isinstance(text, str) and text and b"\0" not in os.fsencode(text):
+            return
+    raise InvalidInput(
+        f"{place!r} is not the place of a store", hint="name a directory or a URL such as file:///path"
+    )
 
 
 def _opener(url: str) -> Callable[..., SnapshotStore]:

@@ -8,6 +8,7 @@ from typing import Any
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, open_meta, summary_in
 from snapshot_plugin.errors import InvalidSnapshotVersion, SnapshotError, StoreUnavailable
+from snapshot_plugin.inert import several
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import CheckReport, Finding
@@ -126,4 +127,4 @@ def repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
     log.replace(session_id, segments, good, tip.seq if tip else segments[-1].last)
     aside = f", what was damaged is in {', '.join(places)}" if places else ""
     count = sum(len(each.snapshots) for each in frames if each.loads)
-    return f"{session_id}: {count} whole snapshot(s) kept{aside}"
+    return f"{session_id}: {several(count, 'whole snapshot')} kept{aside}"

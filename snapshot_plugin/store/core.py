@@ -7,7 +7,7 @@ run one at a time; nothing here takes a turn or hops to a thread.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from snapshot_plugin.errors import (
     SnapshotNotFound,
     WrongKey,
 )
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.ids import check_number, check_session_id, new_id
 from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upto_of, with_origin
@@ -42,7 +42,7 @@ from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
 
-__all__ = ["StoreCore"]
+__all__ = ["StoreCore", "no_snapshot"]
 
 _AT_ONCE = 8
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -56,11 +56,33 @@ class _About(NamedTuple):
     labels: Mapping[str, str]
 
 
+def no_snapshot(given: object) -> InvalidInput:
+    """The error for a save of something else."""
+    return InvalidInput(f"{given!r:.60} is not a SessionSnapshot", hint="pass what load returned, or make one")
+
+
 def _not_text(session_id: str, given: object) -> InvalidInput:
     return InvalidInput(
         f"session {session_id} cannot be saved with {given!r}: trigger, tags and labels are text",
         session_id=session_id, hint="write tags=['name'] and labels={'name': 'value'}",
     )  # fmt: skip
+
+
+def _checked_labels(labels: object) -> Mapping[str, str]:
+    if isinstance(labels, Mapping) and all(isinstance(word, str) for word in (*labels, *labels.values())):
+        return labels
+    raise InvalidInput(f"labels={labels!r} is not a mapping of text to text", hint="as labels={'name': 'value'}")
+
+
+def _checked_numbers(seqs: Collection[int]) -> tuple[int, ...]:
+    if isinstance(seqs, str | bytes) or not isinstance(seqs, Iterable):
+        raise InvalidInput(f"seqs={seqs!r} is not a list of snapshot numbers", hint="as [1, 2]")
+    numbers = tuple(seqs)
+    for number in numbers:
+        if number is None:
+            raise InvalidInput("None is not the number of a snapshot", hint="as [1, 2]")
+        check_number("seq", number)
+    return numbers
 
 
 class StoreCore:
@@ -91,8 +113,12 @@ class StoreCore:
                 f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
                 session_id=session_id, hint="migrate it with snapshot_plugin.migrate first",
             )  # fmt: skip
-        if isinstance(tags, str):
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
             raise _not_text(session_id, tags)
+        if not isinstance(labels, Mapping):
+            raise _not_text(session_id, labels)
+        if base is not None:
+            check_number("base", base)
         about = _About(trigger, tuple(tags), labels)
         for word in (trigger, *about.tags, *labels, *labels.values()):
             if not isinstance(word, str):
@@ -172,6 +198,7 @@ class StoreCore:
 
     def read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
         """Rebuild a snapshot."""
+        check_number("at", at)
         known = self._views.take_found(session_id) if at is None else None
         found, snapshot = self._writers.load(session_id, at, strict=strict, known=known)
         warn_of(found, session_id)
@@ -189,32 +216,40 @@ class StoreCore:
 
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
         """Some messages of a snapshot."""
+        check_number("at", at)
         return self._views.page(session_id, at, start, count)
 
     def lines(self, session_id: str, at: int | None) -> StoredLines:
         """A snapshot without its messages, and those as stored lines."""
+        check_number("at", at)
         return self._views.lines(session_id, at)
 
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """One section alone."""
+        check_number("at", at)
+        if not all(isinstance(name, str) for name in path):
+            raise InvalidInput(f"{path!r} is not the path of a section", hint="as section('s', 'metadata')")
         return self._views.section(session_id, path, at)
 
     def changes(self, session_id: str, since: int, at: int | None) -> Changes:
         """A difference over stored lines."""
+        check_number("since", since)
+        check_number("at", at)
         return self._views.changes(session_id, since, at)
 
-    def walk(self, session_id: str, seqs: tuple[int, ...]) -> Sequence[SessionSnapshot]:
+    def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """Several snapshots that share their messages."""
-        place, found = self._store.place_id(), self._views.walk(session_id, seqs)
+        place, found = self._store.place_id(), self._views.walk(session_id, _checked_numbers(seqs))
         return [with_origin(each, LoadedFrom(session_id, seq, id_, place)) for seq, id_, each in found]
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
+        labels = _checked_labels(labels)
         return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
     def newest(self, session_id: str) -> SnapshotMeta | None:
         """One session as a list shows it."""
-        found = listed(self._log, self._store.session_keys, only=session_id)
+        found = listed(self._log, self._store.session_keys, only=check_session_id(session_id))
         return found[0] if found else None
 
     def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
@@ -222,7 +257,7 @@ class StoreCore:
         metas = check.history(self._log, session_id, self._store.session_keys(session_id))
         if not metas:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return with_labels(metas[::-1], labels)
+        return with_labels(metas[::-1], _checked_labels(labels))
 
     # Removing --------------------------------------------------------------------------------------------
 
@@ -248,6 +283,8 @@ class StoreCore:
 
     def undelete(self, token: str, session_id: str | None) -> str:
         """Bring a session back, under its own id or another."""
+        if not isinstance(token, str):
+            raise InvalidInput(f"{token!r} is not a token of the trash", hint="pass what delete returned as token")
         trashed = next((each for each in self._log.trash() if each.token == token), None)
         if trashed is None:
             raise SnapshotNotFound(
@@ -263,25 +300,33 @@ class StoreCore:
 
     def purge(self, older_than: timedelta, now: datetime | None) -> Sequence[Trashed]:
         """Permanently remove sessions deleted longer ago than that."""
+        if not isinstance(older_than, timedelta):
+            raise InvalidInput(f"older_than={older_than!r} is not a duration", hint="as timedelta(days=7)")
+        if now is not None and not isinstance(now, datetime):
+            raise InvalidInput(f"now={now!r} is not a time", hint="as datetime.now(UTC)")
         return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
 
     def forget(
-        self, session_id: str, policy: RetentionPolicy | None, seqs: frozenset[int], dry_run: bool
+        self, session_id: str, policy: RetentionPolicy | None, seqs: Collection[int], dry_run: bool
     ) -> ForgetResult:
         """Drop the snapshots that the policy does not keep, or the given ones."""
+        if policy is not None and not isinstance(policy, RetentionPolicy):
+            raise InvalidInput(f"{policy!r} is not a retention policy", hint="as RetentionPolicy(keep_last=10)")
+        named = frozenset(_checked_numbers(seqs))
         self._must_exist(session_id)
         # Decided under the lock: a moment later another session of that name may have the same numbers.
         with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
             history = self.history(session_id, {})
-            decisions = plan(history, policy, self._store.clock()) if policy else _named(history, seqs)
+            decisions = plan(history, policy, self._store.clock()) if policy else _named(history, named)
             result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
             if result.forgotten and not dry_run:
                 keys = self._store.session_keys(session_id)
                 rewrite.forget(self._log, session_id, keys, set(result.forgotten))
         return result
 
-    def drop(self, session_id: str, gone: frozenset[int]) -> Trashed:
+    def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """Drop these snapshots, with a copy of the session in the trash."""
+        gone = frozenset(_checked_numbers(seqs))
         self._must_exist(session_id)
         with self._log.exclusively(session_id):
             keys, now = self._store.session_keys(session_id), self._store.clock()
@@ -298,7 +343,7 @@ class StoreCore:
 
     def check(self, session_id: str | None, repair: bool) -> CheckReport:
         """Verify one session, or all."""
-        entries = self._log.sessions(session_id)
+        entries = self._log.sessions(None if session_id is None else check_session_id(session_id))
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
         if repair or not self._store.capabilities.several_machines:
@@ -308,7 +353,7 @@ class StoreCore:
 
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
         """What repairs set aside."""
-        return check.quarantined(self._log, session_id)
+        return check.quarantined(self._log, None if session_id is None else check_session_id(session_id))
 
     def _checked(self, entry: SessionEntry, repair: bool) -> CheckReport:
         report = check.inspect(self._log, entry, self._store.session_keys)

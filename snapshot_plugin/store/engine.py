@@ -16,6 +16,7 @@ import anyio
 from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import StoreUnavailable, WrongKey
+from snapshot_plugin.inert import several
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
@@ -29,7 +30,7 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
-from snapshot_plugin.store.core import StoreCore
+from snapshot_plugin.store.core import StoreCore, no_snapshot
 from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore, Turns
 from snapshot_plugin.store.transfer import Copied
@@ -67,7 +68,9 @@ class StoreLimits:
         """The notices of a save."""
         large = [size for size in step.sizes if size > self.message_bytes]
         out = (
-            [f"{len(large)} message(s) over {self.message_bytes} bytes, the largest {max(large)}"] if large else []
+            [f"{several(len(large), 'message')} over {self.message_bytes} bytes, the largest {max(large)}"]
+            if large
+            else []
         )
         if step.live > self.session_bytes:
             out.append(f"the session holds {step.live} bytes, over {self.session_bytes}")
@@ -171,6 +174,8 @@ class LogStore:
         labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
+        if not isinstance(snapshot, SessionSnapshot):
+            raise no_snapshot(snapshot)
         args = (snapshot, trigger, tags, base, labels or {})
         return await self._in_turn(snapshot.session_id, self.core.save, *args)
 
@@ -206,7 +211,7 @@ class LogStore:
 
     async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """See `SnapshotStore.walk`."""
-        return await self._in_turn(session_id, self.core.walk, session_id, tuple(seqs))
+        return await self._in_turn(session_id, self.core.walk, session_id, seqs)
 
     async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
@@ -247,11 +252,11 @@ class LogStore:
         dry_run: bool = False,
     ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
-        return await self._in_turn(session_id, self.core.forget, session_id, policy, frozenset(seqs), dry_run)
+        return await self._in_turn(session_id, self.core.forget, session_id, policy, seqs, dry_run)
 
     async def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """Drop the given snapshots, with a copy of the session in the trash; see `copies.drop`."""
-        return await self._in_turn(session_id, self.core.drop, session_id, frozenset(seqs))
+        return await self._in_turn(session_id, self.core.drop, session_id, seqs)
 
     async def undrop(self, session_id: str, token: str) -> Sequence[int]:
         """Restore the snapshots that `drop` removed; later saves are kept. Returns their numbers."""

@@ -69,6 +69,10 @@ class KeyedStore(LogStore):
     ) -> None:
         super().__init__(frames, limits=limits, clock=clock)
         self._tended, self._name = frames, name
+        if not (key is None or isinstance(key, str) or hasattr(key, "secret")):
+            raise InvalidInput(
+                f"a key is given as {type(key).__name__}", hint="pass a passphrase as str, or a KeySource"
+            )
         self._source = Passphrase(key) if isinstance(key, str) else key
         self._opening = threading.Lock()
         self._store_id: str | None = None

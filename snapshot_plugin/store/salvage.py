@@ -18,6 +18,7 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.pack import Snapshot, split_pack
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError
+from snapshot_plugin.inert import several
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.store.replay import Item, Rebuilt, Replayed
@@ -98,7 +99,8 @@ def _told(document: StoredDocument, session_id: str, frames: int) -> Salvaged:
 
 
 def _marker(count: int, version: int) -> bytes:
-    text = f"[{count} message(s) are missing here: the stored bytes were damaged, and the rest was salvaged]"
+    missing = f"{several(count, 'message')} {'is' if count == 1 else 'are'} missing"
+    text = f"[{missing} here: the stored bytes were damaged, and the rest was salvaged]"
     content = [{"type": "text", "text": text}] if version == CURRENT_VERSION else text
     return encoded_line(
         {"message": {"role": "system", "content": content, "metadata": {SALVAGED: {"lost": count}}}}

@@ -18,6 +18,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.core import no_snapshot
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page, StoredLines
@@ -112,6 +113,8 @@ class SyncStore:
         labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """See `SnapshotStore.save`."""
+        if not isinstance(snapshot, SessionSnapshot):
+            raise no_snapshot(snapshot)
         args = (snapshot, trigger, tags, base, labels or {})
         return self._in_turn(snapshot.session_id, self._store.core.save, *args)
 
@@ -145,7 +148,7 @@ class SyncStore:
 
     def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """See `SnapshotStore.walk`."""
-        return self._in_turn(session_id, self._store.core.walk, session_id, tuple(seqs))
+        return self._in_turn(session_id, self._store.core.walk, session_id, seqs)
 
     def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `SnapshotStore.list`."""
@@ -187,11 +190,11 @@ class SyncStore:
         dry_run: bool = False,
     ) -> ForgetResult:
         """See `SnapshotStore.forget`."""
-        return self._in_turn(session_id, self._store.core.forget, session_id, policy, frozenset(seqs), dry_run)
+        return self._in_turn(session_id, self._store.core.forget, session_id, policy, seqs, dry_run)
 
     def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """See `LogStore.drop`."""
-        return self._in_turn(session_id, self._store.core.drop, session_id, frozenset(seqs))
+        return self._in_turn(session_id, self._store.core.drop, session_id, seqs)
 
     def undrop(self, session_id: str, token: str) -> Sequence[int]:
         """See `LogStore.undrop`."""

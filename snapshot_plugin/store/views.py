@@ -94,6 +94,10 @@ class _Lines:
         return tuple(message_of(line, self._session_id) for line in self.document.messages[start:end])
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 class Views:
     """Partial reads over a log. The last rebuilt snapshots are cached, up to a number of bytes."""
 
@@ -106,8 +110,10 @@ class Views:
 
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
         """Messages *start* to *start* + *count*; without *start*, the last *count*."""
-        if count < 0 or (start is not None and start < 0):
-            raise InvalidInput("a page begins at 0 or later and has 0 messages or more")
+        if not (_is_count(count) and (start is None or _is_count(start))):
+            raise InvalidInput(
+                f"there is no page with start={start!r} and count={count!r}", hint="use whole numbers, 0 or more"
+            )
         lines = self._lines(session_id, at)
         total = len(lines.document.messages)
         first = max(0, total - count) if start is None else min(start, total)

@@ -141,3 +141,13 @@ def test_title_cannot_control_the_terminal(asnap: Asnap, place: Path) -> None:
     saved(place, SESSION.evolve(title="\x1b]0;owned\x07evil\x1b[31m"))
     done = asnap("fork", "talk", "--color", "never")
     assert "\x1b" not in done.out + done.err
+
+
+def test_a_forks_length_is_that_of_the_whole_conversation(asnap: Asnap, place: Path) -> None:
+    whole = SESSION.evolve(metrics=Metrics(turns=2))
+    parent = Parent(session_id="talk", seq=1, message_index=2)
+    forked = SESSION.evolve(session_id="branch", title="Branch", metrics=Metrics(turns=1), parent=parent)
+    saved(place, whole, forked)
+    assert "4 messages" in asnap("show", "branch").out
+    assert "1 turn" not in asnap("show", "branch").out
+    assert "2 turns" in asnap("show", "talk").out

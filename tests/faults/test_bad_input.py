@@ -155,7 +155,7 @@ async def test_20_mb_of_tool_output_is_kept_whole_and_reported(tmp_path: Path, k
     async with store_at(tmp_path, key) as store:
         ref = await store.save(snapshot)
         size = len(message_line(snapshot.messages[1]))
-        assert ref.notices == (f"1 message(s) over 1048576 bytes, the largest {size}",)
+        assert ref.notices == (f"1 message over 1048576 bytes, the largest {size}",)
     async with store_at(tmp_path, key) as store:
         assert await store.load("session") == snapshot
         # It is mentioned when it is written, and not with every save after that.

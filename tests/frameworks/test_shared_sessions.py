@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin.codec.sources import CommandKey
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
@@ -55,6 +56,22 @@ def test_given_store_is_used_as_is(tmp_path: Path) -> None:
     assert open_place(store) is open_place(store.sync) is store.sync
     with pytest.raises(InvalidInput, match="key"):
         open_place(store, "secret")
+
+
+@pytest.mark.parametrize("place", ["", "a\0b", b"store", None, 7, ["x"]])
+def test_wrong_place_is_refused(place: Any) -> None:
+    with pytest.raises(InvalidInput):
+        open_place(place)
+
+
+def test_key_given_as_a_list_opens_a_store(tmp_path: Path) -> None:
+    first = open_place(tmp_path, CommandKey([sys.executable, "-c", "print('secret')"]))
+    first.save(new_session("s", "x"))
+    assert open_place(tmp_path, CommandKey([sys.executable, "-c", "print('secret')"])) is first
+    with pytest.raises(InvalidInput, match="one text"):
+        CommandKey("pass show agent")
+    with pytest.raises(InvalidInput, match="key"):
+        open_place(tmp_path, ["secret"])  # type: ignore[arg-type]
 
 
 def test_memory_stores_are_not_shared() -> None:

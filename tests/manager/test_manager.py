@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -315,3 +316,31 @@ async def test_history_is_kept_as_configured_and_tagged_snapshots_stay(store: Me
     assert kept[-1] == 1
     assert 5 <= len(kept) <= 7
     assert [make_message(str(n)).text for n in range(12)] == [m.text for m in (await store.load("chat")).messages]
+
+
+async def test_wrong_arguments_are_refused_before_anything_is_saved(tmp_path: Path) -> None:
+    for place in (b"store", 7, ["x"], "a\0b", ""):
+        with pytest.raises(InvalidInput):
+            SnapshotManager(place)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput):
+        SnapshotManager(tmp_path, {"snapshot_interval": 5})  # type: ignore[arg-type]
+    async with managing(MemoryStore()) as (manager, _):
+        await manager.snapshot(Chat("saved", "one"))
+        await manager.start_auto_snapshot(Chat("live", "one"))
+        chat, one = Chat("chat", "one"), cast("Any", "1")
+        calls: list[Callable[[], Any]] = [
+            lambda: manager.snapshot(chat, tags="one"),
+            lambda: manager.snapshot(chat, tags=cast("Any", 1)),
+            lambda: manager.snapshot(one),
+            lambda: manager.start_auto_snapshot(one),
+            lambda: manager.session_started(one),
+            lambda: manager.restore("saved", at=one),
+            lambda: manager.fork("saved", messages=one),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput):
+                await call()
+        for task in (b"task", 7, ["task"], object()):
+            with pytest.raises(InvalidInput):
+                manager.set_current_task("live", task)  # type: ignore[arg-type]
+        assert not {"chat", "1"} & {meta.session_id for meta in await manager.list()}

@@ -278,7 +278,7 @@ def test_a_message_over_a_megabyte_is_reported_and_kept_whole(user: User) -> Non
         small = bridge.exchange("question", "x" * 900_000)
         large = bridge.exchange("question", "x" * 1_100_000)
         assert small["notices"] == []
-        assert "1 message(s) over 1048576 bytes" in large["notices"][0]
+        assert "1 message over 1048576 bytes" in large["notices"][0]
         loaded = bridge.ask("session_load", session_id=large["session_id"])
     assert len(texts(loaded["messages"])[3]) == 1_100_000
 
