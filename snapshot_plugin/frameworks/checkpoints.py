@@ -34,8 +34,8 @@ class Checkpoints:
         self._index: dict[CheckpointKey, Located] = {}
         self._latest: dict[str, str] = {}
         """The highest id in each namespace."""
-        self._indexed = 0
-        """The number of the newest snapshot that the index knows."""
+        self._indexed = (0, 0)
+        """What the index is of: `SharedSession.read_anew`, and the number of the newest snapshot it knows."""
 
     def index(self) -> Mapping[CheckpointKey, Located]:
         """Every checkpoint and where it is, oldest first."""
@@ -52,13 +52,13 @@ class Checkpoints:
     def _refreshed(self) -> SessionSnapshot | None:
         """Bring the index up to date; returns the newest snapshot of the session."""
         head = self.session.current()
-        if self.session.seq != self._indexed:
+        if self._indexed != (self.session.read_anew, self.session.seq):
             self._index, self._latest = {}, {}
             for meta in reversed(self.session.store.history(head.session_id)) if head else ():
                 self._add(meta.seq, meta.labels)
             if head:  # saves by people (a new title, a fork) have no labels
                 self._add(self.session.seq, self._labels_of(head))
-            self._indexed = self.session.seq
+            self._indexed = self.session.read_anew, self.session.seq
         return head
 
     def _add(self, seq: int, labels: Mapping[str, str]) -> None:
@@ -102,9 +102,11 @@ class Checkpoints:
 
         with self.session.lock:
             seq, saved = self.session.change(change), self.session.last
-            if saved and seq == self._indexed + 1:  # no other save since the index was read
+            if seq == 1:
+                self._index, self._latest, self._indexed = {}, {}, (self.session.read_anew, 0)
+            if saved and self._indexed == (self.session.read_anew, seq - 1):  # no other save since it was read
                 self._add(seq, self._labels_of(saved))
-                self._indexed = seq
+                self._indexed = self.session.read_anew, seq
 
     def keep(
         self,
@@ -130,9 +132,9 @@ class Checkpoints:
             every = {meta.seq for meta in self.session.store.history(self.session.session_id)}
             if gone := every - kept - {max(every)}:
                 self.session.store.forget(self.session.session_id, seqs=gone)
-            self._indexed = 0
+            self._indexed = (0, 0)
 
     def delete(self) -> None:
         """Remove the session for ever."""
         self.session.delete()
-        self._index, self._indexed = {}, 0
+        self._index, self._indexed = {}, (0, 0)

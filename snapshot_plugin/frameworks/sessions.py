@@ -109,14 +109,14 @@ class SharedSession:
         self._snapshot: SessionSnapshot | None = None
         self._tip: Tip | None = None
         self._was_read = False
+        self.read_anew = 0
+        """How often the session was read, or had to be: the number of a snapshot alone may be used again."""
 
     def current(self) -> SessionSnapshot | None:
         """The newest snapshot; None if the session does not exist. Read again only if another writer changed it."""
         with self.lock:
             tip = self.store.tip(self.session_id) if self._snapshot else None
-            if tip is not None and self._tip is None and self.seq == tip.seq:
-                self._tip = tip  # our own save
-            elif tip is None or tip != self._tip:
+            if tip is None or tip != self._tip:
                 self._read()
             return self._snapshot
 
@@ -154,6 +154,7 @@ class SharedSession:
 
     def _forget(self) -> None:
         self._snapshot, self._tip, self.seq = None, None, 0
+        self.read_anew += 1
 
     def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
@@ -175,7 +176,9 @@ class SharedSession:
                 except Conflict:
                     self._forget()
                     continue
-                self._snapshot, self.seq, self._tip = change.snapshot, ref.seq, None
+                saved = self.store.saved_tip(self.session_id)
+                self._snapshot, self.seq = change.snapshot, ref.seq
+                self._tip = saved if saved and saved.seq == ref.seq else None
                 return ref.seq
         raise Conflict(
             f"session {self.session_id} was changed by others each of {_ATTEMPTS} times it was to be saved",

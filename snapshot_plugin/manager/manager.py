@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from os import PathLike
@@ -28,7 +28,7 @@ from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext
 from snapshot_plugin.manager.opening import open_place
-from snapshot_plugin.manager.ports import Clock, Snapshottable, utc_now
+from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
 from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.manager.signals import SaveOnSignal, end_tasks, run_for
@@ -36,6 +36,7 @@ from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscr
 from snapshot_plugin.model.ids import check_session_id, new_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 
@@ -69,16 +70,11 @@ class SnapshotManager:
         reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        if config is not None and not isinstance(config, SnapshotConfig):
-            raise InvalidInput(
-                f"{config!r} is not a configuration", hint="as SnapshotConfig(snapshot_interval='5m')"
-            )
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
         self.events = EventBus()
         self.metrics = EventMetrics()
-        self.report = Reporter(self.events, clock)
-        self.clock = clock
+        self.report, self.clock = Reporter(self.events, clock), clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         context = self._context()
@@ -168,9 +164,7 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
             SnapshotError: the session's ``snapshot()`` failed, or the store refused. Nothing was lost: try again.
         """
-        _check_session(session)
-        if isinstance(tags, str) or not isinstance(tags, Iterable):
-            raise InvalidInput(f"tags={tags!r} is not a list of tags", hint="as tags=['name']")
+        check_session(session, tags)
         self._sessions.same(session)
         try:
             if ref := await self._save_live(session.session_id, trigger, tags):
@@ -206,7 +200,7 @@ class SnapshotManager:
             SessionLocked: another process, or another session object here, has this id.
         """
         every = self.config.snapshot_interval if interval is None else seconds(interval)
-        _check_session(session)
+        check_session(session)
         if self._tasks is None or not self.is_open:
             raise InvalidInput("the manager is not open", session_id=session.session_id, hint=_OPEN)
         if self._hosted.get(session.session_id):
@@ -230,7 +224,6 @@ class SnapshotManager:
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """Attach a session that a provider has started, if ``enable_persistence``. Returns True if attached."""
-        _check_session(session)
         if not self.config.enable_persistence:
             self.report.skipped(session.session_id, reason="persistence_off")
             return False
@@ -248,8 +241,7 @@ class SnapshotManager:
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
         """Store what a live session is working on in its snapshots. `SnapshotNotFound` if it is not live."""
-        if task is not None and not isinstance(task, str):  # otherwise no later save of the session would succeed
-            raise InvalidInput(f"the task {task!r} is not text", session_id=session_id, hint="pass str(task)")
+        check_kind("task", task, str, optional=True)  # otherwise no later save of the session would succeed
         live = self._hosted.get(session_id) or self._sessions.held(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
@@ -310,7 +302,9 @@ class SnapshotManager:
         check_session_id(session_id)
         try:
             if at is None:
-                await self._recover_abandoned(session_id)
+                recovered = await recover_if_abandoned(self.store, session_id, self._reducers, self.clock())
+                if recovered:
+                    self.report.recovered(recovered)
             return await self.store.read(session_id, at=at, strict=strict)
         except SnapshotNotFound:
             raise
@@ -381,10 +375,6 @@ class SnapshotManager:
         saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
         return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
 
-    async def _recover_abandoned(self, session_id: str) -> None:
-        if recovered := await recover_if_abandoned(self.store, session_id, self._reducers, self.clock()):
-            self.report.recovered(recovered)
-
     async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
         if self._hosted.get(session_id):
             return await self._hosted.finish(session_id, save=save)
@@ -408,11 +398,3 @@ class SnapshotManager:
         if self._tasks is not None:
             within = self.config.exit_timeout + _SUBSCRIBERS_GRACE
             await run_for(within, self._tasks, partial(self._finish_all, save=True, trigger="signal"))
-
-
-def _check_session(session: Snapshottable) -> None:
-    if not hasattr(session, "session_id") or not hasattr(session, "snapshot"):
-        raise InvalidInput(
-            f"a {type(session).__name__} is not a session", hint="pass an object with session_id and snapshot()"
-        )
-    check_session_id(session.session_id)

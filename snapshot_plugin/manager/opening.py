@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.store import check_place, open_store, require_encryption
+from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["open_configured_store", "open_place"]
@@ -43,8 +44,9 @@ def open_place(
 
     Raises:
         KeyMissing: the settings ask for encryption, and the store has no key.
-        InvalidInput: *store* is none of these.
+        InvalidInput: *store* is none of these, or *config* is something else.
     """
+    check_kind("config", config, SnapshotConfig, optional=True)
     if store is not None and not isinstance(store, str | PathLike):
         if not hasattr(store, "capabilities"):
             check_place(store)

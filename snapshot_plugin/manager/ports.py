@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.ports import LocalPlace
+from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 
@@ -24,6 +25,7 @@ __all__ = [
     "ResumableProvider",
     "Snapshottable",
     "adapt",
+    "check_session",
     "utc_now",
 ]
 
@@ -52,6 +54,17 @@ class Snapshottable(Protocol):
 
     def snapshot(self) -> SessionSnapshot | Awaitable[SessionSnapshot]:
         """The current snapshot. Its ``session_id`` is this session's."""
+
+
+def check_session(session: Snapshottable, tags: object = ()) -> None:
+    """Raise `InvalidInput` unless *session* can be saved with these *tags*."""
+    if not hasattr(session, "session_id") or not hasattr(session, "snapshot"):
+        raise InvalidInput(
+            f"a {type(session).__name__} is not a session", hint="pass an object with session_id and snapshot()"
+        )
+    check_session_id(session.session_id)
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidInput(f"tags={tags!r} is not a list of tags", hint="as tags=['name']")
 
 
 @dataclass(frozen=True, eq=False)

@@ -194,7 +194,7 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None)
         cwd=meta.cwd,
         state=meta.state,
         problem=meta.problem,
-        next=_next(meta, short_id, presence),
+        next=_next(meta, presence),
         **who_has(presence),
         recovered=meta.trigger == "recovered",
         restored=meta.restored,
@@ -215,11 +215,11 @@ def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None)
     )
 
 
-def _next(meta: SnapshotMeta, short_id: str, presence: Ownership | None) -> str | None:
+def _next(meta: SnapshotMeta, presence: Ownership | None) -> str | None:
     if meta.state == "damaged":
         import shlex
 
-        return f"asnap check {shlex.quote(short_id)}"
+        return f"asnap check {shlex.quote(meta.session_id)}"
     return _NEXT.get(meta.state) or ("asnap recover" if presence and presence.died else None)
 
 

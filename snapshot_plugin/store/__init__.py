@@ -4,6 +4,7 @@
 `base`                `SnapshotStore`: every promise, in its docstring
 `engine`, `sync`      `LogStore`: the contract over any log, for event loops and for threads; `Turns`
 `core`                save, load, list, forget, delete as synchronous functions; `views`: reading parts
+`arguments`           checks of what callers pass
 `log`                 `FrameLog`: the port to whatever holds the frames
 `writer`              what is remembered of a session, so that a save costs only what changed
 `reader`, `replay`    finding one snapshot; walking through all of them

@@ -29,6 +29,7 @@ from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upto_of, with_origin
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
+from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_numbers, not_text
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
@@ -42,7 +43,7 @@ from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
 
-__all__ = ["StoreCore", "no_snapshot"]
+__all__ = ["StoreCore"]
 
 _AT_ONCE = 8
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -54,35 +55,6 @@ class _About(NamedTuple):
     trigger: str
     tags: tuple[str, ...]
     labels: Mapping[str, str]
-
-
-def no_snapshot(given: object) -> InvalidInput:
-    """The error for a save of something else."""
-    return InvalidInput(f"{given!r:.60} is not a SessionSnapshot", hint="pass what load returned, or make one")
-
-
-def _not_text(session_id: str, given: object) -> InvalidInput:
-    return InvalidInput(
-        f"session {session_id} cannot be saved with {given!r}: trigger, tags and labels are text",
-        session_id=session_id, hint="write tags=['name'] and labels={'name': 'value'}",
-    )  # fmt: skip
-
-
-def _checked_labels(labels: object) -> Mapping[str, str]:
-    if isinstance(labels, Mapping) and all(isinstance(word, str) for word in (*labels, *labels.values())):
-        return labels
-    raise InvalidInput(f"labels={labels!r} is not a mapping of text to text", hint="as labels={'name': 'value'}")
-
-
-def _checked_numbers(seqs: Collection[int]) -> tuple[int, ...]:
-    if isinstance(seqs, str | bytes) or not isinstance(seqs, Iterable):
-        raise InvalidInput(f"seqs={seqs!r} is not a list of snapshot numbers", hint="as [1, 2]")
-    numbers = tuple(seqs)
-    for number in numbers:
-        if number is None:
-            raise InvalidInput("None is not the number of a snapshot", hint="as [1, 2]")
-        check_number("seq", number)
-    return numbers
 
 
 class StoreCore:
@@ -114,15 +86,15 @@ class StoreCore:
                 session_id=session_id, hint="migrate it with snapshot_plugin.migrate first",
             )  # fmt: skip
         if isinstance(tags, str) or not isinstance(tags, Iterable):
-            raise _not_text(session_id, tags)
+            raise not_text(session_id, tags)
         if not isinstance(labels, Mapping):
-            raise _not_text(session_id, labels)
+            raise not_text(session_id, labels)
         if base is not None:
             check_number("base", base)
         about = _About(trigger, tuple(tags), labels)
         for word in (trigger, *about.tags, *labels, *labels.values()):
             if not isinstance(word, str):
-                raise _not_text(session_id, word)
+                raise not_text(session_id, word)
         try:
             return self._save(self._writers.base(snapshot, base), snapshot, about)
         except Conflict:
@@ -214,6 +186,10 @@ class StoreCore:
         """The end of the log."""
         return self._log.tip(session_id)
 
+    def saved_tip(self, session_id: str) -> Tip | None:
+        """The frame of this object's last save."""
+        return self._writers.saved(session_id)
+
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
         """Some messages of a snapshot."""
         check_number("at", at)
@@ -227,8 +203,8 @@ class StoreCore:
     def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
         """One section alone."""
         check_number("at", at)
-        if not all(isinstance(name, str) for name in path):
-            raise InvalidInput(f"{path!r} is not the path of a section", hint="as section('s', 'metadata')")
+        for name in path:
+            check_kind("path", name, str)
         return self._views.section(session_id, path, at)
 
     def changes(self, session_id: str, since: int, at: int | None) -> Changes:
@@ -239,12 +215,12 @@ class StoreCore:
 
     def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """Several snapshots that share their messages."""
-        place, found = self._store.place_id(), self._views.walk(session_id, _checked_numbers(seqs))
+        place, found = self._store.place_id(), self._views.walk(session_id, checked_numbers(seqs))
         return [with_origin(each, LoadedFrom(session_id, seq, id_, place)) for seq, id_, each in found]
 
     def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        labels = _checked_labels(labels)
+        labels = checked_labels(labels)
         return with_labels(listed(self._log, self._store.session_keys, labels), labels)
 
     def newest(self, session_id: str) -> SnapshotMeta | None:
@@ -257,7 +233,7 @@ class StoreCore:
         metas = check.history(self._log, session_id, self._store.session_keys(session_id))
         if not metas:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return with_labels(metas[::-1], _checked_labels(labels))
+        return with_labels(metas[::-1], checked_labels(labels))
 
     # Removing --------------------------------------------------------------------------------------------
 
@@ -283,8 +259,7 @@ class StoreCore:
 
     def undelete(self, token: str, session_id: str | None) -> str:
         """Bring a session back, under its own id or another."""
-        if not isinstance(token, str):
-            raise InvalidInput(f"{token!r} is not a token of the trash", hint="pass what delete returned as token")
+        check_kind("token", token, str)
         trashed = next((each for each in self._log.trash() if each.token == token), None)
         if trashed is None:
             raise SnapshotNotFound(
@@ -300,19 +275,16 @@ class StoreCore:
 
     def purge(self, older_than: timedelta, now: datetime | None) -> Sequence[Trashed]:
         """Permanently remove sessions deleted longer ago than that."""
-        if not isinstance(older_than, timedelta):
-            raise InvalidInput(f"older_than={older_than!r} is not a duration", hint="as timedelta(days=7)")
-        if now is not None and not isinstance(now, datetime):
-            raise InvalidInput(f"now={now!r} is not a time", hint="as datetime.now(UTC)")
+        check_kind("older_than", older_than, timedelta)
+        check_kind("now", now, datetime, optional=True)
         return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
 
     def forget(
         self, session_id: str, policy: RetentionPolicy | None, seqs: Collection[int], dry_run: bool
     ) -> ForgetResult:
         """Drop the snapshots that the policy does not keep, or the given ones."""
-        if policy is not None and not isinstance(policy, RetentionPolicy):
-            raise InvalidInput(f"{policy!r} is not a retention policy", hint="as RetentionPolicy(keep_last=10)")
-        named = frozenset(_checked_numbers(seqs))
+        check_kind("policy", policy, RetentionPolicy, optional=True)
+        named = frozenset(checked_numbers(seqs))
         self._must_exist(session_id)
         # Decided under the lock: a moment later another session of that name may have the same numbers.
         with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
@@ -326,7 +298,7 @@ class StoreCore:
 
     def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
         """Drop these snapshots, with a copy of the session in the trash."""
-        gone = frozenset(_checked_numbers(seqs))
+        gone = frozenset(checked_numbers(seqs))
         self._must_exist(session_id)
         with self._log.exclusively(session_id):
             keys, now = self._store.session_keys(session_id), self._store.clock()

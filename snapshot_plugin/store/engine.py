@@ -21,6 +21,7 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.arguments import no_snapshot
 from snapshot_plugin.store.base import (
     GRACE,
     Capabilities,
@@ -30,7 +31,7 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
-from snapshot_plugin.store.core import StoreCore, no_snapshot
+from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore, Turns
 from snapshot_plugin.store.transfer import Copied

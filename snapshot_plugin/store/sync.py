@@ -17,8 +17,8 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.arguments import no_snapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
-from snapshot_plugin.store.core import no_snapshot
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page, StoredLines
@@ -129,6 +129,13 @@ class SyncStore:
     def tip(self, session_id: str) -> Tip | None:
         """See `SnapshotStore.tip`."""
         return self._in_turn(session_id, self._store.core.tip, session_id)
+
+    def saved_tip(self, session_id: str) -> Tip | None:
+        """The number and id of the last save through this store object, from memory; None if it is not remembered.
+
+        A session is as this object saved it if `tip` returns the same.
+        """
+        return self._store.core.saved_tip(session_id)
 
     def page(self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50) -> Page:
         """See `SnapshotStore.page`."""

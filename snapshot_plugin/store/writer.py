@@ -323,6 +323,10 @@ class Writers:
         if writer.tip:
             self._saved.put(session_id, writer.tip)
 
+    def saved(self, session_id: str) -> Tip | None:
+        """The frame of this object's last save of the session, if it is remembered."""
+        return self._saved.get(session_id)
+
     def drop(self, session_id: str) -> None:
         """Reopen the session for the next save: its log is not what this object wrote last.
 

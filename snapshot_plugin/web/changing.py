@@ -31,7 +31,7 @@ async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[
     """The request's JSON object. Fields other than *fields* are rejected."""
     data = b""
     try:
-        with anyio.fail_after(request.app.state.body_patience):
+        with anyio.fail_after(request.app.state.patience):
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > _LARGEST:

@@ -424,7 +424,7 @@ def test_each_unreadable_session_says_why_and_what_to_do(
         "01mine": ("ok", None),
         "01locked": ("encrypted", "asnap keys status"),
         "01newer": ("too_new", "pip install --upgrade snapshot-plugin"),
-        "01broken": ("damaged", "asnap check 01brok"),
+        "01broken": ("damaged", "asnap check 01broken"),
     }
     told = asnap("list", "--all", "--store", tmp_path / "plain")
     assert "01newe is too new" in told.err

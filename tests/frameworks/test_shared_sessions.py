@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from snapshot_plugin.codec.sources import CommandKey
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, SnapshotError
+from snapshot_plugin.frameworks.checkpoints import Checkpoints
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     LabelledSnapshot,
@@ -56,6 +58,42 @@ def test_given_store_is_used_as_is(tmp_path: Path) -> None:
     assert open_place(store) is open_place(store.sync) is store.sync
     with pytest.raises(InvalidInput, match="key"):
         open_place(store, "secret")
+
+
+def test_session_that_another_process_deleted_and_made_anew_is_read_again(tmp_path: Path) -> None:
+    here, elsewhere = FilesystemStore(tmp_path).sync, FilesystemStore(tmp_path).sync
+    session = shared_session(here, "s")
+    session.change(adding("ours"))
+    shared_session(elsewhere, "s").delete()
+    shared_session(elsewhere, "s").change(adding("theirs"))  # with the same number
+    head = session.current()
+    assert head is not None
+    assert [message.text for message in head.messages] == ["theirs"]
+
+
+def test_checkpoints_that_another_process_deleted_are_not_found(tmp_path: Path) -> None:
+    def labels_of(snapshot: SessionSnapshot) -> dict[str, str]:
+        return {"framework": "x", "checkpoint": snapshot.messages[-1].text}
+
+    def grown(name: str, head: SessionSnapshot | None) -> SessionSnapshot:
+        change: LabelledSnapshot = adding(name)(head)
+        return change.snapshot
+
+    def saving(checkpoints: Checkpoints, *names: str) -> None:
+        for name in names:
+            checkpoints.save(partial(grown, name))
+
+    stores = [FilesystemStore(tmp_path).sync, FilesystemStore(tmp_path).sync]
+    ours, theirs = (Checkpoints(shared_session(store, "s"), labels_of) for store in stores)
+    saving(ours, "1", "2")
+    assert len(ours.index()) == 2
+    theirs.delete()
+    saving(theirs, "3", "4")
+    assert ours.latest("") == "4"
+    theirs.delete()
+    saving(theirs, "5", "6")
+    saving(ours, "7")
+    assert [name for _, name in ours.index()] == ["5", "6", "7"]
 
 
 @pytest.mark.parametrize("place", ["", "a\0b", b"store", None, 7, ["x"]])
