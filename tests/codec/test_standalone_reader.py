@@ -28,6 +28,7 @@ from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import KeySource, Passphrase
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio

@@ -29,6 +29,7 @@ from tests.faults.support import (
     store_at,
     version,
 )
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

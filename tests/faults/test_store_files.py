@@ -36,6 +36,7 @@ from tests.faults.support import (
     version,
 )
 from tests.faults.test_bad_input import OPERATIONS
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 OTHER_KEY = generate_key(random=lambda size: b"o" * size)

@@ -24,6 +24,7 @@ from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

@@ -18,6 +18,7 @@ from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.search.searching import Reads, found, index_file, places, stored
 
 pytestmark = pytest.mark.anyio

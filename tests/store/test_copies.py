@@ -18,6 +18,7 @@ from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryLog, MemoryStore
 from snapshot_plugin.testing import make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.store.test_third_party import SqliteLog
 from tests.tries import tries
 

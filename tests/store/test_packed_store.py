@@ -15,6 +15,7 @@ from snapshot_plugin.store import keyed, rewrite
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 COUNT = 40

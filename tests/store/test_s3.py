@@ -26,6 +26,7 @@ from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store import ledger_index, s3
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.store.s3_server import BUCKET, Request, S3Server, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("ORBIT-FUTURE-CLOUD")]
@@ -385,7 +386,7 @@ async def test_service_without_conditional_writes_is_refused(server: S3Server) -
         await open_store(URL).save(make_snapshot("a"))
 
 
-async def test_every_failure_is_an_error_of_this_package(server: S3Server) -> None:
+def test_every_failure_is_an_error_of_this_package(server: S3Server) -> None:
     """Every request of a small life fails once, in each way: what gets out is always a `SnapshotError`."""
     failures: list[SnapshotError] = []
     for kind in ("forbidden", "slow down", "lost"):
@@ -397,13 +398,13 @@ async def test_every_failure_is_an_error_of_this_package(server: S3Server) -> No
 
             server.fault = once
             try:
-                async with open_store(f"{URL}/{kind.split()[0]}-{number}") as store:
-                    await store.save(make_snapshot("a"))
-                    await store.save(make_snapshot("a", "b"))
-                    await store.list()
-                    await store.delete("session")
-                    await store.purge()
-                    await store.trash()
+                with open_store(f"{URL}/{kind.split()[0]}-{number}").sync as store:
+                    store.save(make_snapshot("a"))
+                    store.save(make_snapshot("a", "b"))
+                    store.list()
+                    store.delete("session")
+                    store.purge()
+                    store.trash()
             except SnapshotError as error:
                 failures.append(error)
     assert {type(error) for error in failures} == {StoreForbidden, StoreUnavailable}
