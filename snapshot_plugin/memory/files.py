@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -100,6 +101,7 @@ def name_in_file(directory: str, file: str) -> Name | None:
     return Name(_SAME.get(namespace, namespace), key)
 
 
+@lru_cache(maxsize=1024)
 def _decoded(file: str) -> str | None:
     return session_id_of(file) or (
         file if file.isprintable() and file.strip() and not file.startswith(".") else None
@@ -172,7 +174,7 @@ class MemoryFiles:
 
     def __init__(self, root: Path, name: str = DIRECTORY) -> None:
         self.root = root
-        self._name = name
+        self.name = name
 
     def read(self, path: tuple[str, ...]) -> Any:
         """The JSON in a file. Raises `NotFound` if there is none, `SnapshotCorrupted` if it is damaged."""
@@ -233,12 +235,12 @@ class MemoryFiles:
                 free = f"{free}.{new_id()}"
             os.rename(path[-1], free, src_dir_fd=parent, dst_dir_fd=aside)
             sync_all(aside)
-        return f"{self._name}/{DAMAGED}/{free}"
+        return f"{self.name}/{DAMAGED}/{free}"
 
     def scan(self) -> Scan:
         """Find all entries without opening them. Links, files of other users and other files are only reported."""
         found = Scan()
-        with disk_errors(f"looking through {self._name}"):
+        with disk_errors(f"looking through {self.name}"):
             for path, about in self._walk():
                 if path[-1].endswith(_TEMPORARY):
                     # Without the lock, other processes write to directories whose names begin with a dot.
@@ -279,7 +281,7 @@ class MemoryFiles:
         why, name = _unusable(about, stat.S_ISREG), name_in_file(*path)
         if why is None and name is None:
             why = "entries are files that end in .json, with a name that can be printed"
-        elif name is not None and (name.namespace == GLOBAL) is (self._name == DIRECTORY):
+        elif name is not None and (name.namespace == GLOBAL) is (self.name == DIRECTORY):
             why = "the namespace global is kept for all projects, outside of them"
         if why or name is None:
             found.unusable[path] = str(why)
@@ -294,7 +296,7 @@ class MemoryFiles:
     def problems(self, scan: Scan) -> tuple[str, ...]:
         """Messages about files that are not read; the first twenty."""
         found = (("/".join(map(ascii, path)), why) for path, why in scan.unusable.items())
-        return tuple(f"{self._name}/{path} is not read: {why}" for path, why in itertools.islice(found, 20))
+        return tuple(f"{self.name}/{path} is not read: {why}" for path, why in itertools.islice(found, 20))
 
     def locked(self, timeout: float) -> locked:
         """Take the lock that every writer holds, until the end of ``with``. The kernel frees it if its holder dies.
@@ -302,9 +304,9 @@ class MemoryFiles:
         Raises:
             MemoryReadOnly: another process held it for all of *timeout* seconds.
         """
-        with disk_errors(f"locking {self._name}"), self._opened(make=True):
+        with disk_errors(f"locking {self.name}"), self._opened(make=True):
             try:
-                return locked(self.root / self._name / _LOCK, session_id="", timeout=timeout)
+                return locked(self.root / self.name / _LOCK, session_id="", timeout=timeout)
             except SessionLocked:
                 raise MemoryReadOnly(f"another process is writing the memory of {self.root}") from None
 
@@ -312,7 +314,7 @@ class MemoryFiles:
     def _opened(self, *parts: str, make: bool = False) -> Iterator[int]:
         fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in (self._name, *parts):
+            for part in (self.name, *parts):
                 if make:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(part, 0o700, dir_fd=fd)

@@ -222,11 +222,15 @@ class ProjectMemory:
 
     async def stats(self) -> MemoryStats:
         """How much is stored, by namespace."""
-        view, others = await self._run(lambda: (self._engine.view(), self._engine.others()))
-        return stats_of(
-            view, project=str(self.project), limit_bytes=self._limits.project_bytes, other_projects_bytes=others,
-            persistence=self.persistence, notices=self.notices,
-        )  # fmt: skip
+
+        def work() -> MemoryStats:  # not a view: a worker thread keeps the last result it had
+            return stats_of(
+                self._engine.view(), project=str(self.project), limit_bytes=self._limits.project_bytes,
+                other_projects_bytes=self._engine.others(), persistence=self.persistence,
+                notices=self.notices,
+            )  # fmt: skip
+
+        return await self._run(work)
 
     async def load_context(self) -> SessionContext:
         """A summary of what earlier sessions left. Stored noise rules apply from now on."""
