@@ -13,9 +13,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 
-from snapshot_plugin.memory import MemoryLimits
+from snapshot_plugin.memory import MemoryLimits, ProjectMemory
 from snapshot_plugin.memory.changes import MemoryChange
 from snapshot_plugin.memory.context import context_of
 from snapshot_plugin.memory.engine import MemoryEngine
@@ -108,6 +109,20 @@ def test_open_memory_uses_less_than_a_megabyte(full: Path) -> None:
     finally:
         tracemalloc.stop()
     assert held < MIB
+
+
+def test_statistics_leave_no_view_of_the_memory_behind(full: Path) -> None:
+    async def held() -> int:
+        async with ProjectMemory(full, limits=LIMITS, state=full.parent / "state") as memory:
+            await memory.stats()  # from now on, the process holds what it keeps for all memories
+            tracemalloc.start()
+            try:
+                await memory.stats()
+                return tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+
+    assert anyio.run(held) < MIB // 4
 
 
 @pytest.mark.requirement("GASOLINE-FLUSH-DIRTY")
