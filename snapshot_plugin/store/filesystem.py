@@ -98,6 +98,7 @@ class FilesystemStore(KeyedStore):
         super().__init__(
             self._files, name=str(self.path), key=key, background=background, limits=limits, clock=clock
         )
+        self._files.make_dir = self._make_dir
         self._create = create
         self._lock_timeout = lock_timeout
 
@@ -136,8 +137,15 @@ class FilesystemStore(KeyedStore):
         self.prepare()
         path = self._files.directory(session_id)
         with disk_errors(f"opening session {session_id}", session_id=session_id):
-            make_private_dir(path)
+            self._make_dir(path)
         return path
+
+    def _make_dir(self, path: Path) -> None:
+        """Create a session's directory; the store first, if it was removed while it was open."""
+        if not self._files.sessions_dir.exists():
+            self._store_id = None
+            self.prepare()
+        make_private_dir(path)
 
 
 def open_url(

@@ -84,7 +84,7 @@ class SegmentFiles:
     ) -> None:
         self.sessions_dir = root / "sessions"
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
-        self._lock_timeout = lock_timeout
+        self._lock_timeout, self.make_dir = lock_timeout, make_private_dir
         self._known: Recent[_Known] = Recent(_KNOWN)
 
     def directory(self, session_id: str) -> Path:
@@ -112,7 +112,7 @@ class SegmentFiles:
             known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
         except FileNotFoundError:  # a new session, or one that was deleted meanwhile
             with disk_errors("opening the session", session_id=session_id):
-                make_private_dir(Path(known.path))
+                self.make_dir(Path(known.path))
                 known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
         except OSError as error:
             raise unavailable("opening the session", error, session_id) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.errors import Conflict, SnapshotNotFound
+from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
@@ -342,3 +343,26 @@ def test_a_save_writes_only_the_messages_that_changed(
     header, _, _ = read_header(frame)
     assert (header.at, header.delete, header.insert, header.full) == (*splice, False)
     assert not any(word.encode() in frame for word in words)
+
+
+@pytest.mark.parametrize("is_live", [False, True], ids=["saved", "live"])
+def test_store_that_was_removed_while_open_is_begun_anew(tmp_path: Path, is_live: bool) -> None:
+    place = tmp_path / "store"
+    store = FilesystemStore(place)
+    store.sync.save(make_snapshot("one", session_id="before"))
+    shutil.rmtree(place)
+    if is_live:
+        store.session_dir("after")
+    store.sync.save(make_snapshot("one", session_id="after"))
+    assert [meta.session_id for meta in FilesystemStore(place, create=False).sync.list()] == ["after"]
+
+
+def test_store_that_was_removed_is_not_begun_anew_by_one_that_may_not_create(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    FilesystemStore(place).sync.save(make_snapshot("one", session_id="before"))
+    store = FilesystemStore(place, create=False)
+    store.sync.load("before")
+    shutil.rmtree(place)
+    with pytest.raises(StoreNotFound):
+        store.sync.save(make_snapshot("one", session_id="after"))
+    assert not place.exists()
