@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
-from snapshot_plugin.errors import InvalidInput, StoreNotFound
+from snapshot_plugin.errors import InvalidInput, StoreNotFound, StoreUnavailable
 from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file
@@ -141,8 +141,15 @@ class FilesystemStore(KeyedStore):
         return path
 
     def _make_dir(self, path: Path) -> None:
-        """Create a session's directory; the store first, if it was removed while it was open."""
+        """Create a session's directory; the store first, if it was removed while it was open.
+
+        A frame may be sealed already, with keys that are gone: an encrypted store is not begun anew.
+        """
         if not self._files.sessions_dir.exists():
+            if self._keyset is not None:
+                raise StoreUnavailable(
+                    f"the store {self.path} was removed while it was open", hint="start this program again"
+                )
             self._store_id = None
             self.prepare()
         make_private_dir(path)

@@ -189,8 +189,9 @@ class KeyedStore(LogStore):
         if self._keyset is None:
             return False
         self._chain = chain = self.keychain
-        self._stamp = chain.stamp()  # before the keys are read: a change in between is noticed next time
+        stamp = chain.stamp()  # before the keys are read: a change in between is noticed next time
         self._keyset = chain.unlock(self._source)
+        self._stamp = stamp  # only now: if the keys are gone, no frame may be sealed with them
         self._keys.clear()
         self._tended.doubt()
         return True

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreNotFound
+from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound, StoreNotFound
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import CURRENT_VERSION
@@ -366,3 +366,16 @@ def test_store_that_was_removed_is_not_begun_anew_by_one_that_may_not_create(tmp
     with pytest.raises(StoreNotFound):
         store.sync.save(make_snapshot("one", session_id="after"))
     assert not place.exists()
+
+
+def test_encrypted_store_whose_keys_are_gone_refuses_each_save(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    store = FilesystemStore(place, "secret")
+    store.sync.save(make_snapshot("one", session_id="before"))
+    shutil.rmtree(place)
+    for name in ("after", "after", "later"):
+        with pytest.raises(SnapshotError):
+            store.sync.save(make_snapshot("one", session_id=name))
+    with pytest.raises(SnapshotError):
+        store.session_dir("after")
+    assert FilesystemStore(place, "secret").sync.list() == []
