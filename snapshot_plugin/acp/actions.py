@@ -186,7 +186,16 @@ class AgentRefused(Exception):
 
 
 class AgentGone(AgentRefused):
-    """The agent ended before it answered."""
+    """The agent ended before it answered.
+
+    Args:
+        text: what is said about it.
+        alone: whether no other request was in flight, so that this one is what the agent died of.
+    """
+
+    def __init__(self, text: str, *, alone: bool = False) -> None:
+        super().__init__(text)
+        self.alone = alone
 
 
 _TICK = 0.02
@@ -253,12 +262,13 @@ class Jobs:
         asked = self.asks.pop(number, None) if isinstance(number, str) else None
         return self._advance(asked.job, *_outcome(message)) if asked is not None else None
 
-    def agent_gone(self) -> Actions:
-        """Fail all our pending requests: the agent ended."""
+    def agent_gone(self, *, is_busy: bool) -> Actions:
+        """Fail all our pending requests: the agent ended. *is_busy*: it was also working for the client."""
         asked, self.asks = self.asks, {}
+        alone = len(asked) == 1 and not is_busy
         actions: Actions = []
         for each in asked.values():
-            actions += self._advance(each.job, None, AgentGone("the agent ended"))
+            actions += self._advance(each.job, None, AgentGone("the agent ended", alone=alone))
         return actions
 
     def start(self, job: Job) -> Actions:

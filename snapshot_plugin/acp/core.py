@@ -52,6 +52,7 @@ from snapshot_plugin.model.times import rfc3339, utc_now
 __all__ = ["Core"]
 
 _PROTOCOL = 1
+_SAME_ID = "another request with this id is not answered yet"
 
 Method = Callable[["Core", Pending], Steps[Message]]
 GivesBack = Callable[[SessionSnapshot, Any], Steps[Any]]
@@ -102,7 +103,7 @@ class Core:
         self.notes: dict[str, str] = {}
         """The note for the model with the next prompt, by session."""
         self.setups: dict[str, Message] = {}  # the client's setup, with secrets; never stored
-        self.killed_by_load: set[str] = set()
+        self.killed_by_load: set[str] = set()  # sessions that the agent died of when it loaded them
         self.bring: Callable[[Core, str], Steps[None]] | None = None
         """Restores a lost session; see `supervise`."""
         self.is_up, self.is_over, self.transparent = True, False, False
@@ -161,7 +162,10 @@ class Core:
         if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
             text = f"session {session_id} is not open"
             return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
-        self._from_client[key_of(pending.id)] = pending
+        key = key_of(pending.id)
+        if key in self._from_client:
+            return [ToClient(failure(pending.id, INVALID_REQUEST, _SAME_ID))]
+        self._from_client[key] = pending
         if pending.method == "initialize":
             self.initialize_params = pending.params
             self.client_capabilities = as_object(pending.params.get("clientCapabilities"))
@@ -242,7 +246,10 @@ class Core:
         if "id" in message:
             asked = Pending.of(message)
             asked = asked._replace(session_id=self.ids.ours(asked.session_id))
-            self._from_agent[key_of(self.ids.request_id(message["id"]))] = asked
+            key = key_of(self.ids.request_id(asked.id))
+            if key in self._from_agent:
+                return [ToAgent(failure(asked.id, INVALID_REQUEST, _SAME_ID))]
+            self._from_agent[key] = asked
             actions = self.recorded(asked.session_id, asked_by_agent(asked))
         return actions + self._shown(message)
 
@@ -356,6 +363,11 @@ class Core:
             if not self._making:
                 self._strays.clear()
 
+    @property
+    def is_restoring(self) -> bool:
+        """Whether the agent replays a session or has a request of ours to answer."""
+        return bool(self._held or self.jobs.asks)
+
     @contextmanager
     def withholding(self, agent_id: str) -> Iterator[list[Message]]:
         """Collect the session's updates in the list, and keep them from the client and the record."""
@@ -377,6 +389,7 @@ class Core:
         """Remove the session from the open ones, with its note and setup."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
+        self.ids.release(session_id)
         for kept in (self.notes, self.setups, self._repeating):
             kept.pop(session_id, None)
 
@@ -386,8 +399,8 @@ class Core:
         """Reset the connection to an ended agent. Returns the pending requests, and the actions of failed jobs."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
-        self.ids.restarts += 1
-        return waiting, self.jobs.agent_gone()
+        self.ids.agent_ended()
+        return waiting, self.jobs.agent_gone(is_busy=bool(waiting))
 
     def release_queue(self) -> Actions:
         """Handle the messages that waited for the agent."""

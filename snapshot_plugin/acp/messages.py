@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import from_json
 
+from snapshot_plugin.errors import SnapshotError
+
 if TYPE_CHECKING:
     from snapshot_plugin.live.session import LiveSession
 
@@ -299,10 +301,38 @@ class IdMap:
         self.restarts = 0
         self._agents: dict[str, str] = {}
         self._ours: dict[str, str] = {}
+        self._claimed: dict[str, str | None] = {}
+        """The agent's ids of open sessions, and whose they are; None for a session that has no id of ours yet."""
+
+    def claim(self, agent_id: str, session_id: str | None = None) -> None:
+        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one.
+
+        Raises:
+            SnapshotError: another open session has that id, and their messages could not be told apart.
+        """
+        if agent_id in self._claimed and (session_id is None or self.is_anothers(agent_id, session_id)):
+            what = f"the agent gave this session the id of another one that is open: {agent_id!r}"
+            raise SnapshotError(what, session_id=session_id, hint="close that session first")
+        self._claimed[agent_id] = session_id
+
+    def is_anothers(self, agent_id: str, session_id: str) -> bool:
+        """Whether the agent has another open session than *session_id* under this id."""
+        return self._claimed.get(agent_id, session_id) != session_id
+
+    def release(self, session_id: str) -> None:
+        """The session is not open any more: the agent may give its id to another one."""
+        self._claimed = {agents: ours for agents, ours in self._claimed.items() if ours != session_id}
+
+    def agent_ended(self) -> None:
+        """Requests of the next process get new ids, and its sessions may have any id."""
+        self.restarts += 1
+        self._claimed.clear()
 
     def bind(self, session_id: str, agent_id: str) -> None:
         """Map our *session_id* to the agent's *agent_id* from now on."""
         self.forget(session_id)
+        self.release(session_id)
+        self._claimed[agent_id] = session_id
         if agent_id != session_id:
             self._agents[session_id] = agent_id
             self._ours[agent_id] = session_id

@@ -102,6 +102,7 @@ class SessionMethods:
                 why = "the agent gave it an id that is not text"
                 yield Say(f"a session is NOT recorded: {why}")
                 return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
+            core.ids.claim(agent_id)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
             try:
                 session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
@@ -272,7 +273,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     """Load a session that was never recorded: if the agent has it, its replay becomes the record."""
     method = pending.method
     is_able = core.can(method.removeprefix("session/"))
-    if not is_able or core.only_known:
+    if not is_able or core.only_known or core.ids.is_anothers(session_id, session_id):
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     with core.making_sessions():
         with core.withholding(session_id) as held:

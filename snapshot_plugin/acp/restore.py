@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait, shown
 from snapshot_plugin.acp.compare import Verdict, compare, is_withheld
@@ -41,6 +41,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 
 __all__ = ["Grade", "Restored", "Wish", "meets", "restore", "show", "show_state"]
 
+_T = TypeVar("_T")
 Grade = Literal["native-load", "native-resume", "context"]
 _MEETS = {
     "exact": ("native-load",),
@@ -118,6 +119,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     core.expect_repetition(session_id, record)
     with core.making_sessions():
         restored = yield from _climb(core, record, wish)
+        core.ids.claim(restored.agent_session_id, session_id)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
         # Only state updates are kept: the agent's greeting for a new session does not belong to this one.
         yield from show_state(session_id, core.bind(session_id, restored.agent_session_id))
@@ -136,7 +138,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     if core.gives_back is not None:
         given: Restored = yield from core.gives_back(record, wish)
         return given
-    for rung in _rungs(core, record, wish):
+    for rung in _rungs(core, record, wish, tried):
         restored = yield from rung(core, record, wish, tried)
         if restored is not None:
             return _demanded(restored, wish)
@@ -152,12 +154,15 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     )
 
 
-def _rungs(core: Core, record: SessionSnapshot, wish: Wish) -> Iterator[Any]:
+def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Iterator[Any]:
     if record.agent is None or record.agent.name != core.agent.name:
         return
     if wish.fork_of is not None:
         yield _forked
     elif record.agent_session_id:
+        if core.ids.is_anothers(record.agent_session_id, record.session_id):
+            tried.append("load: the agent has another session under this id now")
+            return
         yield _loaded
         yield _resumed
 
@@ -180,7 +185,21 @@ def _loaded(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
     if record.session_id in core.killed_by_load:
         tried.append("load: the agent died of it before")
         return None
-    return (yield from _verified(core, record, wish, record.agent_session_id or "", tried))
+    return (yield from _attempt(core, "load", _load(core, record, wish, tried), tried))
+
+
+def _load(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+    """Load the session. If the agent dies while it also does something else, load it once more, alone."""
+    for is_last in (False, True):
+        try:
+            return (yield from _verified(core, record, wish, record.agent_session_id or "", tried))
+        except AgentGone as gone:
+            if gone.alone or is_last:
+                core.killed_by_load.add(record.session_id)
+                raise
+        yield from _until_up(core)
+        yield Wait(lambda _now: core.is_up and not core.is_restoring, core.patience)
+    raise AssertionError  # the last attempt returns or raises
 
 
 def _verified(
@@ -188,10 +207,11 @@ def _verified(
 ) -> Steps[Restored | None]:
     """Have the agent load *agent_id*, and compare what it replays with the record."""
     with core.withholding(agent_id) as held:
-        result = yield from _attempt(core, "load", _load_when_free(core, record, agent_id, wish), tried)
-        if result is None:
-            return None
+        result = yield from _load_when_free(agent_id, wish)
+        process = core.ids.restarts
         yield _until_quiet(core, record, held)
+        if core.ids.restarts != process:
+            raise AgentGone("the agent ended while it replayed the session")
         verdict = compare(record, held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
@@ -211,7 +231,7 @@ def _is_kept(verdict: Verdict, tried: list[str]) -> bool:
     return True
 
 
-def _attempt(core: Core, name: str, steps: Steps[Message], tried: list[str]) -> Steps[Message | None]:
+def _attempt(core: Core, name: str, steps: Steps[_T], tried: list[str]) -> Steps[_T | None]:
     """Run *steps*; None if they failed. If the agent died, it is up again on return."""
     try:
         return (yield from steps)
@@ -237,13 +257,12 @@ def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
     return result
 
 
-def _load_when_free(core: Core, record: SessionSnapshot, agent_id: str, wish: Wish) -> Steps[Message]:
+def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
     """Load the session. Retry if the agent says that it is in use: its last process may still be exiting."""
     for attempt in range(_BUSY_TRIES):
         try:
             result = yield from _asked("session/load", agent_id, wish)
         except AgentGone:
-            core.killed_by_load.add(record.session_id)
             raise
         except AgentRefused as refused:
             if attempt == _BUSY_TRIES - 1 or not _BUSY.search(str(refused)):
@@ -307,8 +326,9 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
+    core.ids.claim(agent_id, record.session_id)
     if core.can("load"):
-        restored = yield from _verified(core, record, wish, agent_id, tried)
+        restored = yield from _attempt(core, "load", _verified(core, record, wish, agent_id, tried), tried)
         if restored is None and core.can("delete"):
             with suppress(AgentRefused):
                 yield Ask("session/delete", {"sessionId": agent_id})

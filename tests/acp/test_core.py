@@ -51,9 +51,13 @@ def started(clock: Clock | None = None, record: SessionSnapshot = RECORD, **capa
     """A core whose agent has introduced itself, with the session ``s`` open."""
     core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), patience=10.0)
     core.from_client({"id": 0, "method": "initialize", "params": {"clientCapabilities": {}}})
-    core.from_agent({"id": 0, "result": {"protocolVersion": 1, "agentCapabilities": capabilities}})
+    core.from_agent({"id": 0, "result": started_as(**capabilities)})
     core.open.add("s")
     return core
+
+
+def started_as(**capabilities: Any) -> Message:
+    return {"protocolVersion": 1, "agentCapabilities": capabilities}
 
 
 def asked(method: str, request_id: int = 1, **params: Any) -> Message:
@@ -282,6 +286,30 @@ def test_requests_of_a_restarted_agent_get_new_ids_and_their_answers_and_cancell
     assert cancelled.message["params"]["requestId"] == shown["id"] != 0
     assert core.from_client({"id": 0, "result": {}}) == []
     assert sent(core.from_client({"id": shown["id"], "result": {}})) == [{"id": 0, "result": {}}]
+
+
+def test_two_requests_of_the_agent_with_one_id_get_one_answer_each() -> None:
+    core = started()
+    ask = {"id": 0, "method": "session/request_permission", "params": {"sessionId": "s"}}
+    assert core.from_agent(ask)[-1] is PASS
+    (refused,) = sent(core.from_agent(ask))
+    assert (refused["id"], refused["error"]["code"]) == (0, -32600)
+    assert core.from_client({"id": 0, "result": {}})[-1] is PASS
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_death_counts_as_died_of_load_only_if_nothing_else_was_in_flight(is_busy: bool) -> None:
+    core = started(record=RECORD.evolve(agent_session_id="s"), loadSession=True)
+    supervision = Supervision(core, restarts=True)
+    supervision.agent_ended()
+    (hello,) = sent(supervision.agent_started())
+    restoring = core.from_agent({"id": hello["id"], "result": started_as(loadSession=True)})
+    record = RECORD.evolve(agent_session_id="s", agent=core.agent)
+    assert [m["method"] for m in sent(core.done(work(restoring).number, record))] == ["session/load"]
+    if is_busy:
+        core.from_client(asked("_vendor/thing", 8))
+    supervision.agent_ended()
+    assert ("s" in core.killed_by_load) is not is_busy
 
 
 def test_two_proxies_in_a_row_never_use_the_same_request_id() -> None:

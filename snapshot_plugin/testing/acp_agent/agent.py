@@ -160,7 +160,8 @@ class Agent:
 
     def _load(self, request_id: Any, params: Params) -> None:
         wrong = self._options.misbehaves
-        if "crash-on-load" in wrong:
+        is_first = params["sessionId"] == next(iter(self._sessions.known), None)
+        if "crash-on-load" in wrong or ("crash-on-load-of-the-first" in wrong and is_first):
             die()
         if "load-hangs" in wrong:
             return

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.hosts.stage import HostStage, answers, descendants, is_alive, linux, wait_until
+from snapshot_plugin.testing.hosts.stage import (
+    HostStage,
+    answers,
+    descendants,
+    grade,
+    is_alive,
+    linux,
+    load,
+    stored,
+    wait_until,
+    words,
+)
 
 __all__ = ["Answers"]
 
@@ -68,6 +79,47 @@ class Answers(HostStage):
             assert isinstance(error["message"], str)
             assert client.prompt(session_id, "say still here") == "still here"
             assert len(answers(client, failed)) == 1
+
+    def test_two_requests_in_flight_with_one_id_get_one_answer_each(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            client.answers["session/request_permission"] = lambda _params: None
+            session_id = client.new_session()
+            asked = client.begin_prompt(session_id, "ask")
+            waiting = client.wait_for_request("session/request_permission")
+            client.begin("_vendor/thing", {}, request_id=asked)
+            assert client.answer_to(asked)["error"]["code"] == -32600
+            client.respond(waiting, {"outcome": {"outcome": "cancelled"}})
+            client.wait_for(lambda message: message.get("id") == asked and "result" in message)
+            assert client.prompt(session_id, "say still here") == "still here"
+            assert len(answers(client, asked)) == 2
+
+    def test_a_new_session_is_refused_if_the_agent_gives_it_the_id_of_an_open_one(self, tmp_path: Path) -> None:
+        new = {"cwd": "/", "mcpServers": []}
+        with self.start(tmp_path, "--misbehave", "repeats-ids") as client:
+            asked = [client.begin("session/new", new) for _ in range(2)]
+            both = [client.answer_to(request_id) for request_id in asked]
+            (session_id,) = [answer["result"]["sessionId"] for answer in both if "result" in answer]
+            assert "error" in client.answer_to(client.begin("session/new", new))
+            client.prompt(session_id, "say one")
+            assert [info["sessionId"] for info in client.request("session/list", {})["sessions"]] == [session_id]
+        assert [message.text for message in stored(tmp_path, session_id).messages] == ["say one", "one"]
+
+    def test_a_stored_session_is_not_mixed_with_a_new_one_that_got_its_id(self, tmp_path: Path) -> None:
+        flags = ("--misbehave", "counts-sessions")
+        with self.start(tmp_path, *flags) as client:
+            old = client.new_session()
+            client.prompt(old, "say old")
+        with self.start(tmp_path, *flags) as client:
+            new = client.new_session()
+            running = client.begin_prompt(new, "stream 60 10")
+            client.wait_for_text("part-002.")
+            result, updates = load(client, old)
+            assert grade(result) == "context"
+            assert words(updates) == [("user", "say old"), ("agent", "old")]
+            client.answer_to(running)
+            assert all(f"part-{number:03}." in client.said(new) for number in range(1, 60))
+        assert "part-059." in stored(tmp_path, new).messages[1].text
+        assert [message.text for message in stored(tmp_path, old).messages] == ["say old", "old"]
 
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:

@@ -111,6 +111,19 @@ class Restarting(HostStage):
             assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
 
     @linux
+    def test_a_crash_by_the_load_of_one_session_does_not_cost_another_its_native_memory(
+        self, tmp_path: Path
+    ) -> None:
+        wrong = ("--misbehave", "crash-on-load-of-the-first", "--misbehave", "counts-sessions")
+        with self.start(tmp_path, *self.remembering(tmp_path), "--no-resume", *wrong) as client:
+            crashing, innocent = client.new_session(), client.new_session()
+            client.prompt(crashing, "say one")
+            client.prompt(innocent, "say two")
+            self.restart_agent(client)
+            assert client.prompt(innocent, "remember") == "earlier turns: 1; last prompt: say two"
+            assert "Assistant: one" in client.prompt(crashing, "echo-blocks")
+
+    @linux
     def test_the_sessions_of_a_restarted_agent_are_its_own_again(self, tmp_path: Path) -> None:
         with self.start(tmp_path, *self.remembering(tmp_path)) as client:
             session_id = client.new_session()
