@@ -186,12 +186,7 @@ class AgentRefused(Exception):
 
 
 class AgentGone(AgentRefused):
-    """The agent ended before it answered.
-
-    Args:
-        text: what is said about it.
-        alone: whether no other request was in flight, so that this one is what the agent died of.
-    """
+    """The agent ended before it answered. *alone*: no other request was in flight, so it died of this one."""
 
     def __init__(self, text: str, *, alone: bool = False) -> None:
         super().__init__(text)

@@ -113,7 +113,8 @@ class Core:
         self.jobs = jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self._making = list[Message](), 0
-        self._held: dict[str, list[Message]] = {}
+        self.held: dict[str, list[Message]] = {}
+        """Updates kept from the client and the record, by the agent's session id; see `withholding`."""
         self._strays: dict[str, list[Message]] = {}
         self._repeating: dict[str, str] = {}
 
@@ -209,20 +210,21 @@ class Core:
 
     def joins(self, agent_id: str) -> bool:
         """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
-        return agent_id not in self._held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
+        return agent_id not in self.held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
 
     def _agent_updates(self, message: Message) -> Actions:
-        params = message.get("params")
-        agent_id = params.get("sessionId") if isinstance(params, dict) else None
-        update = params.get("update") if isinstance(params, dict) else None
+        params = as_object(message.get("params"))
+        agent_id, update = params.get("sessionId"), params.get("update")
         if not isinstance(agent_id, str) or not isinstance(update, dict):
             return [PASS]
-        if self._held and (held := self._held.get(agent_id)) is not None:
-            held.append(update)
+        if self.held and agent_id in self.held:
+            self.held[agent_id].append(update)
             return []
         session_id = self.ids.ours(agent_id) or agent_id
         if session_id not in self.open:
-            return self._stray(message, agent_id, session_id, update)
+            if self._making:  # it may be the session that is being created
+                self._strays.setdefault(agent_id, []).append(update)
+            return [] if self._making or session_id in self.closed else self._shown(message)
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
@@ -231,15 +233,6 @@ class Core:
         passed = PASS if session_id == agent_id else PassAs(session_id)
         # The start of a tool must be durable: its side effects survive a crash.
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
-
-    def _stray(self, message: Message, agent_id: str, session_id: str, update: Message) -> Actions:
-        """Handle an update for a session that is not open: it is being created, closed, or not recorded."""
-        if self._making:
-            self._strays.setdefault(agent_id, []).append(update)
-            return []
-        if session_id in self.closed:
-            return []
-        return self._shown(message)
 
     def _agent_asks(self, message: Message) -> Actions:
         actions: Actions = []
@@ -287,8 +280,6 @@ class Core:
 
     def _settled(self, pending: Pending, answer: Message) -> Actions:
         """Record the answer to a request about a session that is open here."""
-        if pending.session_id not in self.open:
-            return []
         return self.recorded(pending.session_id, answered_by_agent(pending, answer, self.stamp()))
 
     def recorded(self, session_id: str | None, event: Message | None) -> Actions:
@@ -363,19 +354,14 @@ class Core:
             if not self._making:
                 self._strays.clear()
 
-    @property
-    def is_restoring(self) -> bool:
-        """Whether the agent replays a session or has a request of ours to answer."""
-        return bool(self._held or self.jobs.asks)
-
     @contextmanager
     def withholding(self, agent_id: str) -> Iterator[list[Message]]:
         """Collect the session's updates in the list, and keep them from the client and the record."""
-        held = self._held[agent_id] = []
+        held = self.held[agent_id] = []
         try:
             yield held
         finally:
-            del self._held[agent_id]
+            del self.held[agent_id]
 
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""

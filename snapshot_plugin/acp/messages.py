@@ -22,6 +22,7 @@ __all__ = [
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
     "RESOURCE_NOT_FOUND",
+    "ForeignLines",
     "IdMap",
     "Lines",
     "Message",
@@ -217,11 +218,29 @@ def parse(line: bytes) -> Message | None:
 
     ``NaN`` and ``Infinity``, which some agents write although they are not JSON, become strings.
     """
+    if not (line.startswith(b"{") and line.endswith((b"}\n", b"}"))):  # two parsers would fail slowly
+        line = line.strip()
+        if not (line.startswith(b"{") and line.endswith(b"}")):
+            return None
     try:
         message = from_json(line, allow_inf_nan=False)
     except ValueError:
         message = _parse_patiently(line)
     return message if isinstance(message, dict) else None
+
+
+class ForeignLines:
+    """Counts the lines of an agent that are not ACP. Agents write logs to stdout by mistake, some of them many."""
+
+    def __init__(self) -> None:
+        self.count, self._next = 0, 1
+
+    def add(self) -> bool:
+        """Count one more. Returns whether to report it: the 1st, 10th, 100th and so on."""
+        self.count += 1
+        is_reported = self.count == self._next
+        self._next *= 10 if is_reported else 1
+        return is_reported
 
 
 def _parse_patiently(line: bytes) -> Any:

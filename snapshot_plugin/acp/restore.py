@@ -198,7 +198,7 @@ def _load(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> 
                 core.killed_by_load.add(record.session_id)
                 raise
         yield from _until_up(core)
-        yield Wait(lambda _now: core.is_up and not core.is_restoring, core.patience)
+        yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.held, core.patience)
     raise AssertionError  # the last attempt returns or raises
 
 
@@ -259,18 +259,14 @@ def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
 
 def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
     """Load the session. Retry if the agent says that it is in use: its last process may still be exiting."""
-    for attempt in range(_BUSY_TRIES):
+    for _ in range(_BUSY_TRIES - 1):
         try:
-            result = yield from _asked("session/load", agent_id, wish)
-        except AgentGone:
-            raise
+            return (yield from _asked("session/load", agent_id, wish))
         except AgentRefused as refused:
-            if attempt == _BUSY_TRIES - 1 or not _BUSY.search(str(refused)):
+            if not _BUSY.search(str(refused)):
                 raise
             yield Wait(lambda _now: False, _BUSY_PAUSE)
-        else:
-            return result
-    raise AssertionError  # the last attempt returns or raises
+    return (yield from _asked("session/load", agent_id, wish))
 
 
 def _until_quiet(core: Core, record: SessionSnapshot, held: list[Message]) -> Wait:

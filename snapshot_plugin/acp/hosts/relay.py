@@ -31,7 +31,7 @@ from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.draft import plain
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import AgentProcess, read_some, say
-from snapshot_plugin.acp.messages import Lines, Message, TextRuns, encode, parse, recorded
+from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse, recorded
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
@@ -262,13 +262,14 @@ class Relay:
 
     def pump_agent(self, read: Callable[[], bytes]) -> None:
         """Handle the agent's messages until *read* returns nothing."""
-        runs = TextRuns(self._core.joins)
+        runs, foreign = TextRuns(self._core.joins), ForeignLines()
         while data := read():
             batch = _Batch()
             with self._lock:
                 for message, line in runs.read(data):
                     if message is None:
-                        say(f"the agent wrote something that is not ACP: {line[:200]!r}")
+                        if foreign.add():
+                            say(f"the agent wrote something that is not ACP (line {foreign.count}): {line[:200]!r}")
                     else:
                         under = partial(runs.under, message=message, data=line)
                         batch.add(self._core.from_agent(message), batch.to_client, line, under)

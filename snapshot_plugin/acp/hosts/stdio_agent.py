@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
-from snapshot_plugin.acp.messages import Lines, encode, parse
+from snapshot_plugin.acp.messages import ForeignLines, Lines, encode, parse
 from snapshot_plugin.errors import AgentUnavailable
 
 __all__ = ["StdioAgent"]
@@ -38,7 +38,8 @@ class StdioAgent:
         self._out, self._err = (asyncio.StreamReader(limit=_CHUNK) for _ in range(2))
         self._pipes: list[asyncio.ReadTransport] = []
         self._in: asyncio.StreamWriter | None = None
-        self._lines, self._ready = Lines(), deque[dict[str, Any]]()
+        self._lines, self._foreign = Lines(), ForeignLines()
+        self._ready = deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
         self._closing: asyncio.Task[None] | None = None
@@ -89,10 +90,10 @@ class StdioAgent:
                 return None
             for line in self._lines.feed(data):
                 message = parse(line)
-                if message is None:
-                    log.warning("agent %d wrote %d bytes that are not ACP", self.pid, len(line))
-                else:
+                if message is not None:
                     self._ready.append(message)
+                elif self._foreign.add():
+                    log.warning("agent %d wrote something that is not ACP (line %d)", self.pid, self._foreign.count)
         return self._ready.popleft()
 
     async def close(self) -> None:

@@ -133,6 +133,8 @@ class Agent:
 
     def _initialize(self, request_id: Any, _params: Params) -> None:
         can = self._options.can
+        if "floods-stdout" in self._options.misbehaves:
+            self._peer.write(b"npm WARN deprecated\n" * 20_000)
         if self._restarted and "dies-when-restarted" in self._options.misbehaves:
             die()
         if self._restarted and "refuses-when-restarted" in self._options.misbehaves:

@@ -22,6 +22,7 @@ MISBEHAVIOURS = {
     "crash-on-load": "kills itself on session/load",
     "crash-on-load-of-the-first": "kills itself on session/load of the first session it ever made",
     "garbage-stdout": "writes what is no message between its messages",
+    "floods-stdout": "writes 20,000 lines that are no messages before it answers initialize",
     "long-line-no-newline": "begins turns with a message of 1 MB whose newline comes late",
     "dies-during-permission": "kills itself once it has asked for permission",
     "fake-load": "answers session/load with {} without offering it",

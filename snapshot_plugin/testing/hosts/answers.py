@@ -121,6 +121,11 @@ class Answers(HostStage):
         assert "part-059." in stored(tmp_path, new).messages[1].text
         assert [message.text for message in stored(tmp_path, old).messages] == ["say old", "old"]
 
+    def test_lines_that_are_no_messages_are_reported_a_few_times_only(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "floods-stdout") as client:
+            assert client.prompt(client.new_session(), "say one") == "one"
+        assert client.stderr.count("not ACP") <= 5
+
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
             asked = client.begin("_vendor/thing", {"b": 1})
