@@ -30,7 +30,7 @@ from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore, show
 from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.ids import COMPANIONS, new_id
 from snapshot_plugin.model.lineage import fork as forked
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import Trashed
@@ -327,9 +327,12 @@ def begin(sessions: LiveSessions, session_id: str, first: Message) -> str | None
 
 
 def _begun(sessions: LiveSessions, agent_id: str, first: Message) -> tuple[str, str | None]:
-    """Return our id of a new session, and why it is not recorded. A taken id is replaced: agents count from 0."""
+    """Return our id of a new session, and why it is not recorded.
+
+    A taken id is replaced, as agents count from 0. So is one that would make it a hidden part of another session.
+    """
     try:
-        if not _is_taken(sessions, agent_id):
+        if not agent_id.endswith(COMPANIONS) and not _is_taken(sessions, agent_id):
             return agent_id, begin(sessions, agent_id, first)
     except (SnapshotError, ValueError):
         pass  # another process has just taken that id, or it is not a valid id here
@@ -365,6 +368,10 @@ def _fork_wish(pending: Pending) -> tuple[int | None, str | None]:
     at, title = (wish.get("at"), wish.get("title")) if isinstance(wish, dict) else (None, None)
     if not isinstance(wish, dict | None) or type(at) not in (int, type(None)) or not isinstance(title, str | None):
         raise InvalidInput(f"_meta.asnap is {wish!r}", hint='use {"at": <messages to keep>, "title": <name>}')
+    if title is not None:
+        from snapshot_plugin.manager.labels import checked_name  # noqa: PLC0415 — few forks have a title
+
+        title = checked_name(title)
     return at, title
 
 

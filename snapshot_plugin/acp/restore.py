@@ -35,6 +35,7 @@ from snapshot_plugin.acp.state import (
     was_interrupted,
 )
 from snapshot_plugin.errors import FidelityNotMet
+from snapshot_plugin.inert import several
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -223,10 +224,11 @@ def _verified(
 
 def _is_kept(verdict: Verdict, tried: list[str]) -> bool:
     """Whether the agent's memory is kept."""
+    missing = several(len(verdict.missing), "message")
     if not verdict.is_native or (verdict.end and not fits(verdict.end)):
-        tried.append(f"load: came back {verdict.kind}, {len(verdict.missing)} message(s) missing")
+        tried.append(f"load: came back {verdict.kind}, {missing} missing")
         return False
-    lacks = f", {len(verdict.missing)} message(s) are told" if verdict.missing else ""
+    lacks = f", {missing} told" if verdict.missing else ""
     tried.append(f"load: {verdict.kind}{lacks}")
     return True
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 from snapshot_plugin.errors import Conflict, InvalidInput, SessionLocked
+from snapshot_plugin.inert import several
 from snapshot_plugin.live.lease import FileHold, FilePlace, Lease, Owner
 from snapshot_plugin.live.owners import Ownership
 from snapshot_plugin.live.ports import Hold, LivePlace, LocalPlace, StoreWithRows
@@ -140,7 +141,7 @@ async def must_be_recovered(store: SnapshotStore, session_id: str) -> None:
     count = len(await in_thread(place.records, session_id)) if place else 0
     if count:
         error = Conflict(
-            f"{count} record(s) a killed process left of session {session_id} are in no snapshot yet",
+            f"a killed process left {several(count, 'record')} of session {session_id} that no snapshot has yet",
             session_id=session_id,
             hint="recover them first",
         )

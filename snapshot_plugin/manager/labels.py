@@ -21,7 +21,7 @@ from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["TRIGGER", "Change", "Labelled", "checked_label", "label"]
+__all__ = ["TRIGGER", "Change", "Labelled", "checked_label", "checked_name", "label"]
 
 TRIGGER: Final = "label"
 
@@ -32,6 +32,8 @@ _MAX_NAME: Final = 200
 _MAX_TAGS: Final = 100
 _MAX_NOTE: Final = 16_000
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
+_REFERENCE: Final = re.compile(r"latest(~[0-9]+)?\Z|tag:|.+@[0-9]+\Z", re.DOTALL)
+"""What commands take for another way to name a session; see `operations.references`."""
 
 
 class Labelled(Value):
@@ -78,6 +80,18 @@ def checked_label(request: Mapping[str, Any]) -> dict[str, Any]:
     if "note" in wanted:
         wanted["note"] = (wanted["note"] or "").strip() or None
     return wanted
+
+
+def checked_name(name: str) -> str | None:
+    """Validate the name that a user gives a session; None for an empty one.
+
+    Raises:
+        InvalidInput: the name means something else where sessions are named, or is too long.
+    """
+    checked: str | None = checked_label({"title": name})["title"]
+    if checked and _REFERENCE.match(checked):
+        raise InvalidInput(f"{checked!r} cannot be a name: it means something else", hint="see asnap help refs")
+    return checked
 
 
 def _line(what: str, value: str) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ulid import ULID
 
 __all__ = [
+    "COMPANIONS",
     "MAX_ID_BYTES",
     "check_number",
     "check_session_id",
@@ -27,6 +28,8 @@ __all__ = [
     "time_of",
 ]
 
+COMPANIONS = ("+memory", "+subgraphs")
+"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 MAX_ID_BYTES = 200
 """The longest directory name of a session, in bytes. File systems end at 255; suffixes need the rest."""
 _MAX_ID = 1 << 14

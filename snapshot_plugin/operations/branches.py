@@ -45,8 +45,8 @@ async def fork(
         InvalidInput: *title* cannot be a name (see `checked_name`), or there are fewer messages.
     """
     from snapshot_plugin.manager.branches import branched
+    from snapshot_plugin.manager.labels import checked_name
     from snapshot_plugin.model.ids import new_id
-    from snapshot_plugin.operations.labels import checked_name
 
     metas = await store.list()
     target = resolve(ref, metas)

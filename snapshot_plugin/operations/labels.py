@@ -20,7 +20,6 @@ __all__ = [
     "SuggestedTag",
     "TagChange",
     "annotate",
-    "checked_name",
     "label_as_is",
     "pin",
     "relabel",
@@ -64,27 +63,14 @@ Change = Callable[["SessionSnapshot"], Mapping[str, Any]]
 Told = Callable[["Labelled"], str]
 
 
-def checked_name(name: str) -> str | None:
-    """Validate the name that a user gives a session; None for an empty one.
-
-    Raises:
-        InvalidInput: the name means something else where sessions are named, or is too long.
-    """
-    from snapshot_plugin.manager.labels import checked_label
-    from snapshot_plugin.operations.references import is_special
-
-    checked: str | None = checked_label({"title": name})["title"]
-    if checked and is_special(checked):
-        raise InvalidInput(f"{checked!r} cannot be a name: it means something else", hint="see asnap help refs")
-    return checked
-
-
 async def rename(work: Work, store: SnapshotStore, session_id: str, name: str) -> Label:
     """Give a session a name; an empty one removes it.
 
     Raises:
         InvalidInput: see `checked_name`.
     """
+    from snapshot_plugin.manager.labels import checked_name
+
     wanted = {"title": checked_name(name)}
     return await relabel(work, store, session_id, lambda _: wanted, kind="rename", told=_told_name)
 

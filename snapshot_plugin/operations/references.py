@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.operations.session_rows import MEMORY
+from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Target", "find", "going_on", "is_special", "resolve", "short_ids"]
+__all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
 
 _AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
 _LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
@@ -56,7 +56,23 @@ async def find(store: SnapshotStore, text: str) -> Target:
     except SnapshotNotFound:
         if text.startswith("tag:") and (earlier := await _tagged_before(text, store, metas)):
             return earlier
+        if unsaved := await _unsaved(text, store, metas):
+            raise unsaved from None
         raise
+
+
+async def _unsaved(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound | None:
+    """Explain that a session has no snapshot yet, if *text* is the beginning of its id."""
+    from snapshot_plugin.operations.session_rows import every_row
+
+    rows = [row for row in await every_row(store, metas) if not row.seq and row.session_id.startswith(text)]
+    if len(rows) != 1 or not text:
+        return None
+    name = rows[0].session_id
+    hint = "free space if its disk is full: it is saved as soon as that works" if rows[0].live else "recover it"
+    error = SnapshotNotFound(f"session {name} has no snapshot yet, only a spool", session_id=name, hint=hint)
+    error.run = rows[0].next or ""
+    return error
 
 
 async def _tagged_before(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> Target | None:
@@ -101,11 +117,6 @@ def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
     return Target(_session(text, metas))
 
 
-def is_special(text: str) -> bool:
-    """Whether *text* is ``latest``, ``latest~2``, ``tag:x`` or ``session@seq``, which no session can be named."""
-    return bool(_LATEST.match(text) or text.startswith("tag:") or _AT.match(text))
-
-
 def going_on(target: Target) -> Target:
     """Return *target* if it can be resumed: sessions resume only from their newest snapshot.
 
@@ -139,7 +150,7 @@ def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 
 def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
     """Drop the working memories of other sessions: those are named only by their whole id."""
-    return [meta for meta in metas if not meta.session_id.endswith(MEMORY)]
+    return [meta for meta in metas if not meta.session_id.endswith(COMPANIONS)]
 
 
 def _has_id(meta: SnapshotMeta, text: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.operations.document import Part
 from snapshot_plugin.operations.text import plain, several
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [
-    "MEMORY",
     "Holder",
     "SessionRow",
     "every_row",
@@ -31,9 +31,6 @@ __all__ = [
     "unsaved_rows",
     "who_has",
 ]
-
-MEMORY = ("+memory", "+subgraphs")
-"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 
 
 class Holder(Part):
@@ -103,7 +100,7 @@ class SessionRow(Part):
     @property
     def is_memory(self) -> bool:
         """Whether it only holds another session's working memory."""
-        return self.session_id.endswith(MEMORY)
+        return self.session_id.endswith(COMPANIONS)
 
 
 async def session_rows(store: SnapshotStore) -> list[SessionRow]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.searching import search_index
-from snapshot_plugin.operations.session_rows import MEMORY
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
@@ -130,7 +130,7 @@ def _counted(
     for meta in metas:
         known = facts.get(meta.session_id)
         slots = [slot for slot in (known.slots if known else slots_of([meta])) if not since or slot.start >= since]
-        if slots and not meta.session_id.endswith(MEMORY):
+        if slots and not meta.session_id.endswith(COMPANIONS):
             yield Counted(meta, slots)
 
 

@@ -227,7 +227,7 @@ class TestKilled:
             client.initialize()
             result, updates = history(client, session_id)
             assert ("agent", "kept for ever") in words(updates)
-            assert result["_meta"]["asnap"]["restored"]["tried"] == ["load: partial, 1 message(s) are told"]
+            assert result["_meta"]["asnap"]["restored"]["tried"] == ["load: partial, 1 message told"]
 
 
 def with_agent_too(pid: int) -> None:

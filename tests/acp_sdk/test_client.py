@@ -70,7 +70,7 @@ async def a_conversation(manager: SnapshotManager, *flags: str, cwd: Path, last:
         (NO_LOAD, ("load: not advertised", "resume: accepted", "native-resume")),
         (UNABLE, ("load: not advertised", "resume: not advertised", "context")),
         (("--misbehave", "blank-load"), ("load: came back blank", "resume: not tried", "context")),
-        (("--misbehave", "partial-load"), ("load: partial, 2 message(s) are told", "native-load")),
+        (("--misbehave", "partial-load"), ("load: partial, 2 messages told", "native-load")),
         (
             ("--misbehave", "fake-load", "--no-resume"),
             ("load: not advertised", "resume: not advertised", "context"),

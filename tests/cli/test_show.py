@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.live.lease import FilePlace, Owner
 from snapshot_plugin.operations.showing import Shown
+from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal
@@ -255,3 +258,14 @@ def test_closed_output_pipe_is_not_an_error(place: Path) -> None:
     assert pipe.close() is None
     assert "Error" not in text
     assert len(text) == 10
+
+
+def test_live_session_without_a_snapshot_is_named_as_such(asnap: Asnap, place: Path) -> None:
+    saved(place, make_snapshot("hello"))
+    owner = Owner.this_process(since=datetime.now(UTC))
+    hold = FilePlace(FilesystemStore(place)).take("new", owner)
+
+    ran = asnap("show", "new")
+
+    hold.release()
+    assert (ran.code, "has no snapshot yet" in ran.err) == (4, True), ran

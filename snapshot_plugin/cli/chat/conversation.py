@@ -326,8 +326,8 @@ class Conversation:
             await self.load(picked.session_id, picked.cwd or "/")
 
     async def _fork(self, rest: str) -> None:
+        from snapshot_plugin.manager.labels import checked_name
         from snapshot_plugin.operations.branches import free_title, record_new
-        from snapshot_plugin.operations.labels import checked_name
 
         metas = await self._store.list()
         title = next((meta.title for meta in metas if meta.session_id == self.session_id), None)

@@ -177,13 +177,13 @@ async def _once(call: Call, archive: Archive) -> None:
 async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
     from snapshot_plugin.cli.commands.import_ import take_in
     from snapshot_plugin.exchange.carrying import collect
+    from snapshot_plugin.model.ids import COMPANIONS
     from snapshot_plugin.operations.references import find
-    from snapshot_plugin.operations.session_rows import MEMORY
 
     rows = []
     async with bucket_of(call, url, create=False) as bucket, call.opened(create=True) as store:
         wanted = [(await find(bucket, ref)).session_id for ref in refs] or [
-            meta.session_id for meta in await bucket.list() if not meta.session_id.endswith(MEMORY)
+            meta.session_id for meta in await bucket.list() if not meta.session_id.endswith(COMPANIONS)
         ]
         for session_id in wanted:
             (arrival,) = await take_in(call, store, await collect(bucket, session_id))

@@ -100,8 +100,8 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
     same message or setting, A's version is used and B's is kept in the metadata. A and B are unchanged.
     """
     from snapshot_plugin.manager.branches import merged
+    from snapshot_plugin.manager.labels import checked_name
     from snapshot_plugin.model.ids import new_id
-    from snapshot_plugin.operations.labels import checked_name
     from snapshot_plugin.operations.references import resolve
 
     async with call.store() as store:

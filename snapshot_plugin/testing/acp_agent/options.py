@@ -30,6 +30,7 @@ MISBEHAVIOURS = {
     "acknowledged-loss": "forgets, when it is started again, the last answer it gave",
     "counts-sessions": "names its sessions s-1, s-2, … anew in each process",
     "repeats-ids": "gives each session of a process the same id",
+    "hidden-names": "gives its sessions ids that asnap uses for parts of other sessions",
     "long-names": "gives its sessions ids that are longer than a file name may be",
     "shows-cut-off": "keeps and replays the words of a turn that was cut off",
     "finishes-on-load": "session/load finishes a turn that was cut off, with new words",

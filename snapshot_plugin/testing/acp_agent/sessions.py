@@ -63,6 +63,7 @@ class Sessions:
         """Begin a session, optionally with the turns of another."""
         name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else os.urandom(16).hex()
         name = "s-1" if "repeats-ids" in self._misbehaves else name
+        name = f"{name}+memory" if "hidden-names" in self._misbehaves else name
         name = "名前" * 200 + name if "long-names" in self._misbehaves else name
         session = Session(name, cwd, turns or [])
         self.known[session.id] = session

@@ -54,7 +54,20 @@ class Answers(HostStage):
             errors = [a["error"] for request_id in asked for a in answers(client, request_id) if "error" in a]
             assert all(type(error["code"]) is int and isinstance(error["message"], str) for error in errors)
 
-    @pytest.mark.parametrize("meta", ["text", ["list"], 5, {"at": "six"}, {"at": -1}, {"at": 99}, {"at": True}])
+    @pytest.mark.parametrize(
+        "meta",
+        [
+            "text",
+            ["list"],
+            5,
+            {"at": "six"},
+            {"at": -1},
+            {"at": 99},
+            {"at": True},
+            {"title": 5},
+            {"title": "latest"},
+        ],
+    )
     def test_a_fork_with_a_malformed_wish_is_refused(self, tmp_path: Path, meta: Any) -> None:
         with self.start(tmp_path) as client:
             session_id = client.new_session()
@@ -120,6 +133,13 @@ class Answers(HostStage):
             assert all(f"part-{number:03}." in client.said(new) for number in range(1, 60))
         assert "part-059." in stored(tmp_path, new).messages[1].text
         assert [message.text for message in stored(tmp_path, old).messages] == ["say old", "old"]
+
+    def test_a_session_is_recorded_under_an_id_that_lists_do_not_hide(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "hidden-names") as client:
+            session_id = client.new_session()
+            assert not session_id.endswith("+memory")
+            assert client.prompt(session_id, "say one") == "one"
+        assert [message.text for message in stored(tmp_path, session_id).messages] == ["say one", "one"]
 
     def test_lines_that_are_no_messages_are_reported_a_few_times_only(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--misbehave", "floods-stdout") as client:
