@@ -218,10 +218,6 @@ def parse(line: bytes) -> Message | None:
 
     ``NaN`` and ``Infinity``, which some agents write although they are not JSON, become strings.
     """
-    if not (line.startswith(b"{") and line.endswith((b"}\n", b"}"))):  # two parsers would fail slowly
-        line = line.strip()
-        if not (line.startswith(b"{") and line.endswith(b"}")):
-            return None
     try:
         message = from_json(line, allow_inf_nan=False)
     except ValueError:
@@ -245,6 +241,9 @@ class ForeignLines:
 
 def _parse_patiently(line: bytes) -> Any:
     """Parse with the standard library, which also accepts lone surrogates, deeper nesting, and ``NaN``."""
+    line = line.strip()
+    if not (line.startswith(b"{") and line.endswith(b"}")):  # some agents write many such lines
+        return None
     try:
         return json.loads(line.decode(), parse_constant=str)
     except (ValueError, RecursionError):
