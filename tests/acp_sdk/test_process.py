@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
@@ -25,6 +26,10 @@ PATIENCE = 60.0
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 async def first_of(agent: StdioAgent) -> Any:
@@ -61,6 +66,26 @@ async def test_lines_may_have_any_length_and_non_messages_are_skipped() -> None:
     agent = await StdioAgent.start(python(code))
     assert len((await first_of(agent))["text"]) == 3_000_000
     await agent.close()
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_start_cancelled_at_any_step_leaves_no_open_pipe(steps: int) -> None:
+    started = list[StdioAgent]()
+
+    async def start() -> None:
+        started.append(await StdioAgent.start(python("import sys; sys.stdin.read()")))
+
+    before = open_files()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+            for _ in range(steps):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        for agent in started:
+            await agent.close()
+        while open_files() > before:  # a transport closes its pipe one step later
+            await anyio.lowlevel.checkpoint()
 
 
 async def test_agents_children_end_with_it(tmp_path: Path) -> None:

@@ -114,14 +114,15 @@ class StdioAgent:
             raise cancelled
 
     async def _close(self) -> None:
-        if self._in is not None:
-            self._in.close()
+        (self._in or self._process.stdin).close()
         # In a thread of its own: many stubborn agents must not use up the threads that the store needs.
         stop = partial(self._process.stop, patience=_PATIENCE)
         await anyio.to_thread.run_sync(stop, limiter=anyio.CapacityLimiter(1))
         await self._stderr_ended()
-        for pipe in self._pipes:
-            pipe.close()
+        # A start that was cancelled has connected only some of the pipes.
+        for pipe in (*self._pipes, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     async def stderr_tail(self) -> str:
         """Return the last lines of its stderr; call it once the agent has ended."""
