@@ -186,7 +186,7 @@ class ClientHost(HostTransport):
 
     async def _ended(self) -> bool:
         """Handle the end of the agent. Returns whether it is restarted."""
-        for message in self.host.to_agent.reclaim():
+        for message in await self.host.to_agent.reclaim():
             self._never_sent(message)
         self.host.take(self.supervision.agent_ended())
         await self.host.to_client.drained()

@@ -38,6 +38,7 @@ __all__ = ["HostTransport", "Lane", "TaskHost", "Transport"]
 _THREADS = 8
 _FULL = 1000
 _T = TypeVar("_T")
+_LAST_WRITE = 1.0
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -65,6 +66,7 @@ class Lane:
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
         self._next: _Item | None = None
         """The message that waits for its future before it is sent."""
+        self._sending: _Item | None = None
         self._task: asyncio.Task[None] | None = None
 
     def put(self, message: Message, after: asyncio.Future[Any] | None = None) -> asyncio.Future[None]:
@@ -76,16 +78,28 @@ class Lane:
             self._task = asyncio.create_task(self._run(), name=f"snapshot_plugin {self._name}")
         return sent
 
-    def reclaim(self) -> list[Message]:
-        """Remove and return unsent messages: the other side is gone. Their senders get `ConnectionResetError`."""
+    async def reclaim(self) -> list[Message]:
+        """Remove and return unsent messages: the other side is gone. Their senders get `ConnectionResetError`.
+
+        A message that is being sent is one of them if this fails; a child of the other side may delay it.
+        """
+        waiting, sending = self._withdrawn(), self._sending
+        if sending is None:
+            return waiting
+        message, _, sent = sending
+        await asyncio.wait({sent}, timeout=_LAST_WRITE)
+        failed = [message] if sent.done() and sent.exception() is not None else []
+        return [*failed, *waiting, *self._withdrawn()]
+
+    def _withdrawn(self) -> list[Message]:
         items = [] if self._next is None else [self._next]
         while not self._queue.empty():
             items.append(self._queue.get_nowait())
             self._queue.task_done()
-        for _, _, sent in items:
-            if not sent.done():
-                sent.set_exception(ConnectionResetError("the other side is gone"))
-        return [message for message, _, _ in items]
+        unsent = [(message, sent) for message, _, sent in items if not sent.done()]
+        for _, sent in unsent:
+            sent.set_exception(ConnectionResetError("the other side is gone"))
+        return [message for message, _ in unsent]
 
     async def drained(self) -> None:
         """Wait until everything was sent."""
@@ -105,6 +119,7 @@ class Lane:
                 self._next = None
                 if sent.done():  # reclaimed
                     continue
+                self._sending = message, after, sent
                 await self._send(message)
             except Exception as error:  # noqa: BLE001 — the sender gets it
                 if not sent.done():
@@ -113,6 +128,7 @@ class Lane:
                 if not sent.done():
                     sent.set_result(None)
             finally:
+                self._sending = None
                 self._queue.task_done()
 
 
