@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 import warnings
@@ -28,9 +29,21 @@ def server_url() -> Iterator[str]:
     # Not below pytest's directory: pytest closes that to others, and a server never runs as root.
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")[:12]
     directory = Path(tempfile.gettempdir()) / f"asnap-pg-{run}"
-    with get_server(directory, cleanup_mode="delete") as server:
+    with contextlib.ExitStack() as stack:
+        with _alone():  # otherwise a worker could begin where another one is just removing the directory
+            server = stack.enter_context(get_server(directory, cleanup_mode="delete"))
         host = server.get_uri().partition("host=")[2]
         yield f"postgresql://postgres@/postgres?{urlencode({'host': host})}"
+        with _alone():
+            stack.close()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other worker starts or stops a server."""
+    with (Path(tempfile.gettempdir()) / f"asnap-pg-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def drop_schema(url: str, schema: str) -> None:
