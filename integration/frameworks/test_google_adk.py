@@ -203,15 +203,15 @@ def test_a_name_in_the_state_that_is_not_unicode_is_refused(tmp_path: Path) -> N
 def test_nan_in_the_state_comes_back_until_it_is_replaced(tmp_path: Path) -> None:
     async def main() -> None:
         service, who = SnapshotSessionService(tmp_path), {"app_name": "shop", "user_id": "ada"}
-        state = {"v": float("nan"), "user:w": [float("inf")]}
+        state = {"v": float("nan"), "": 1, "user:w": [float("inf")]}
         session = await service.create_session(**who, session_id="s", state=state)
-        assert repr(session.state) == "{'v': nan, 'user:w': [inf]}"
+        assert repr(session.state) == "{'v': nan, '': 1, 'user:w': [inf]}"
         [listed] = (await SnapshotSessionService(FilesystemStore(tmp_path)).list_sessions(**who)).sessions
         assert repr(listed.state) == repr(session.state)
         await service.append_event(session, Event(author="user", actions=EventActions(state_delta={"v": "NaN"})))
         found = await service.get_session(**who, session_id="s")
         assert found
-        assert found.state == {"v": "NaN", "user:w": [float("inf")]}
+        assert found.state == {"v": "NaN", "": 1, "user:w": [float("inf")]}
 
     asyncio.run(main())
 

@@ -216,7 +216,8 @@ class _KeptSessions:
     def _share(self, key: tuple[str, str, str], delta: Mapping[str, Any]) -> dict[str, _Stored]:
         """Save what *delta* says about the app and the user; returns what it says about the session itself."""
         with _as_json():
-            plain = {name: _stored(value) for name, value in delta.items() if name.encode()}
+            "".join(delta).encode()  # an error if a name is not valid Unicode
+            plain = {name: _stored(value) for name, value in delta.items()}
         own = {name: value for name, value in plain.items() if not name.startswith(_ALL_PREFIXES)}
         for kind, user_id in (("app", None), ("user", key[1])):
             prefix = _PREFIXES[kind]

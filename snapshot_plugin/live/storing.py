@@ -133,8 +133,6 @@ class LeasedSpool:
         self._session_id, self._context, self._overtaken = session_id, context, overtaken
         self._swapping = threading.Lock()
         self._upto = 0
-        self._flushed: tuple[Hold, int] | None = None
-        """The spool that was flushed last, and the number of its last record then."""
 
     @property
     def is_whole(self) -> bool:
@@ -199,7 +197,7 @@ class LeasedSpool:
         return has_saved and not self._context.shared
 
     def flushing(self) -> Steps[bool]:
-        """Make the spooled records survive a power cut, if that is not done yet; False without a spool.
+        """Make the spooled records survive a power cut; False without a spool.
 
         Raises:
             SnapshotError: the disk refused. `Fenced`: the spool file with the last records was deleted.
@@ -207,12 +205,8 @@ class LeasedSpool:
         hold = self.hold
         if hold is None:
             return False
-        flushed = (hold, hold.last)
-        if flushed == self._flushed:
-            return True
         try:
             yield Blocking(hold.flush)
-            self._flushed = flushed
         except SnapshotError:
             if self.hold is hold:
                 raise

@@ -624,25 +624,3 @@ def test_closed_session_refuses_saves(sessions: LiveSessions) -> None:
     assert sessions.finish("s").status == "saved"
     assert live.save().status == "not_live"
     assert sessions.finish("s").status == "not_live"
-
-
-def test_a_session_that_recorded_nothing_new_is_not_flushed_again(
-    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushes: list[FileHold] = []
-    flush = FileHold.flush
-
-    def counted(hold: FileHold) -> None:
-        flushes.append(hold)
-        flush(hold)
-
-    monkeypatch.setattr(FileHold, "flush", counted)
-    live = opened(store).begin(blank("s"), {"said": "one"})
-    once = len(flushes)
-    assert live.flush()
-    assert live.make_durable()
-    assert len(flushes) == once
-    live.record({"said": "two"})
-    assert live.flush()
-    assert len(flushes) > once
-    live.close()
