@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +293,11 @@ def test_acknowledged_answer_can_be_forgotten(tmp_path: Path) -> None:
     session = recorded(tmp_path / "s", "say one", "say two")
     updates = replayed(tmp_path / "s", session, "--misbehave", "acknowledged-loss")
     assert [update["content"]["text"] for update in updates] == ["say one", "one", "say two"]
+
+
+@pytest.mark.parametrize("flags", [["--wrong"], ["--misbehave", "well"], ["--no-prompt"]])
+def test_wrong_flag_is_answered_with_all_flags(flags: list[str]) -> None:
+    done = subprocess.run([*AGENT, *flags], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--state" in done.stderr
+    assert "--misbehave blank-load" in done.stderr

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from snapshot_plugin.testing.acp_agent.options import Options
-from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
+from snapshot_plugin.testing.acp_agent.options import Options, exists
+from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions, read
 from snapshot_plugin.testing.acp_agent.stdio import Peer, die
 from snapshot_plugin.testing.acp_agent.turn import Failed, RunningTurn
 
@@ -62,7 +61,7 @@ class Agent:
 
     def __init__(self, peer: Peer, options: Options) -> None:
         self._peer, self._options = peer, options
-        self._restarted = options.state is not None and options.state.exists()
+        self._restarted = exists(options.state)
         self._sessions = Sessions(options.state, options.misbehaves)
         self._live: dict[str, Live] = {}
         self._logged_in = options.login is None
@@ -119,11 +118,11 @@ class Agent:
             return
         if not self._logged_in:
             raise RefusedRequest(_LOGIN, "log in first")
-        if self._options.refuse and self._options.refuse.exists():
+        if exists(self._options.refuse):
             raise RefusedRequest(_NOT_TODAY, "not today")
 
     def _authenticate(self, request_id: Any, params: Params) -> None:
-        if self._options.login and params["methodId"] != self._options.login.read_text().strip():
+        if self._options.login and params["methodId"] != read(self._options.login).strip():
             raise RefusedRequest(_LOGIN, "that login is not valid")
         self._logged_in = True
         self._peer.answer(request_id, {})
@@ -140,7 +139,7 @@ class Agent:
         if self._restarted and "refuses-when-restarted" in self._options.misbehaves:
             self._peer.refuse(request_id, _INTERNAL, "not again")
             return
-        while self._options.hold and self._options.hold.exists():
+        while exists(self._options.hold):
             time.sleep(_LATE)
         capabilities = {
             "loadSession": "load" in can,
@@ -209,7 +208,7 @@ class Agent:
 
     def _fork(self, request_id: Any, params: Params) -> None:
         parent = self._stored(params["sessionId"])
-        live = self._open(self._sessions.new(params["cwd"], copy.deepcopy(parent.turns)))
+        live = self._open(self._sessions.new(params["cwd"], parent.copied_turns()))
         self._peer.answer(request_id, {"sessionId": live.session.id, **live.state()})
 
     def _list(self, request_id: Any, params: Params) -> None:

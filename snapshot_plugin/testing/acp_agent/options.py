@@ -1,13 +1,16 @@
-"""The flags of the scripted agent: its capabilities and its faults."""
+"""The flags of the scripted agent: its capabilities and its faults.
+
+Test suites start the agent thousands of times, so it starts without `argparse` and `pathlib`.
+"""
 
 from __future__ import annotations
 
-import argparse
+import os
+import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import NoReturn
 
-__all__ = ["CAPABILITIES", "MISBEHAVIOURS", "Options", "parse"]
+__all__ = ["CAPABILITIES", "MISBEHAVIOURS", "Options", "exists", "parse"]
 
 CAPABILITIES = ("load", "resume", "list", "fork", "close", "delete")
 MISBEHAVIOURS = {
@@ -47,42 +50,54 @@ MISBEHAVIOURS = {
 }
 
 
-class Options(NamedTuple):
+_VALUES = {
+    "state": "a file: keep sessions in it",
+    "login": "a file: demand authenticate with the method that it names",
+    "refuse": "a file: refuse to make or load sessions while it exists",
+    "hold": "a file: do not answer initialize while it exists",
+    "name": "what the agent calls itself",
+}
+
+
+class Options:
     """The options of one agent."""
 
-    state: Path | None
-    login: Path | None
-    refuse: Path | None
-    hold: Path | None
-    name: str
-    can: frozenset[str]
-    misbehaves: frozenset[str]
+    def __init__(self, values: dict[str, str], can: frozenset[str], misbehaves: frozenset[str]) -> None:
+        self.state, self.login = values.get("state"), values.get("login")
+        self.refuse, self.hold = values.get("refuse"), values.get("hold")
+        self.name = values.get("name", "scripted-agent")
+        self.can, self.misbehaves = can, misbehaves
+
+
+def exists(path: str | None) -> bool:
+    """Whether a file is named and exists."""
+    return path is not None and os.path.exists(path)  # noqa: PTH110 — without `pathlib`
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(prog="acp_agent", description="A scripted ACP agent for tests.")
-    parser.add_argument("--state", type=Path, metavar="FILE", help="keep sessions in this file")
-    parser.add_argument(
-        "--login", type=Path, metavar="FILE", help="demand authenticate with the method this file names"
-    )
-    parser.add_argument(
-        "--refuse", type=Path, metavar="FILE", help="refuse to make or load sessions while this file exists"
-    )
-    parser.add_argument("--hold", type=Path, metavar="FILE", help="do not answer initialize while this file exists")
-    parser.add_argument("--name", default="scripted-agent", help="what it calls itself")
-    for name in CAPABILITIES:
-        parser.add_argument(f"--no-{name}", dest="cannot", action="append_const", const=name, default=[])
-    listed = "; ".join(f"{name}: {meaning}" for name, meaning in MISBEHAVIOURS.items())
-    parser.add_argument("--misbehave", action="append", choices=MISBEHAVIOURS, default=[], help=listed)
-    given = parser.parse_args(arguments)
-    cannot = {*given.cannot, *(["load"] if "fake-load" in given.misbehave else [])}
-    return Options(
-        given.state,
-        given.login,
-        given.refuse,
-        given.hold,
-        given.name,
-        frozenset(CAPABILITIES) - cannot,
-        frozenset(given.misbehave),
-    )
+    """Read the command line; exits with a list of all flags if one is wrong."""
+    values: dict[str, str] = {}
+    cannot: set[str] = set()
+    misbehaves: set[str] = set()
+    words = iter(arguments)
+    for word in words:
+        name = word.removeprefix("--")
+        if name in _VALUES:
+            values[name] = next(words, "")
+        elif name == "misbehave" and (fault := next(words, "")) in MISBEHAVIOURS:
+            misbehaves.add(fault)
+        elif name in {f"no-{each}" for each in CAPABILITIES}:
+            cannot.add(name.removeprefix("no-"))
+        else:
+            _refuse(word)
+    if "fake-load" in misbehaves:
+        cannot.add("load")
+    return Options(values, frozenset(CAPABILITIES) - cannot, frozenset(misbehaves))
+
+
+def _refuse(word: str) -> NoReturn:
+    flags = [f"--{name} VALUE: {meaning}" for name, meaning in _VALUES.items()]
+    flags += [f"--no-{name}" for name in CAPABILITIES]
+    flags += [f"--misbehave {name}: {meaning}" for name, meaning in MISBEHAVIOURS.items()]
+    sys.stderr.write("\n".join([f"the scripted agent does not understand {word}; its flags are", *flags, ""]))
+    sys.exit(2)

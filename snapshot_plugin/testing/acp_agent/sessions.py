@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
-__all__ = ["ScriptedTurn", "Session", "Sessions"]
+from snapshot_plugin.testing.acp_agent.options import exists
+
+__all__ = ["ScriptedTurn", "Session", "Sessions", "read"]
 
 _TEXT_OF_A_TURN = ("agent_message_chunk", "agent_thought_chunk")
+
+
+def read(path: str) -> str:
+    """The text of a file."""
+    with open(path) as file:  # noqa: PTH123 — `pathlib` would take a tenth of the agent's start
+        return file.read()
 
 
 class ScriptedTurn:
@@ -35,6 +42,10 @@ class Session:
     def __init__(self, session_id: str, cwd: str, turns: list[ScriptedTurn]) -> None:
         self.id, self.cwd, self.turns = session_id, cwd, turns
 
+    def copied_turns(self) -> list[ScriptedTurn]:
+        """The turns for another session, which may change them."""
+        return [ScriptedTurn(**turn) for turn in json.loads(json.dumps([vars(turn) for turn in self.turns]))]
+
     def replay(self) -> list[dict[str, Any]]:
         """The updates that replay the conversation."""
         out: list[dict[str, Any]] = []
@@ -47,13 +58,13 @@ class Session:
 class Sessions:
     """Every session of the agent. With a state file, saved turns survive ``kill -9``."""
 
-    def __init__(self, path: Path | None, misbehaves: frozenset[str] = frozenset()) -> None:
+    def __init__(self, path: str | None, misbehaves: frozenset[str] = frozenset()) -> None:
         self._path, self._misbehaves = path, misbehaves
         forget_last_answer = "acknowledged-loss" in misbehaves
         self._lock = threading.Lock()
         self.known: dict[str, Session] = {}
-        if path is not None and path.exists():
-            for raw in json.loads(path.read_text()):
+        if path is not None and exists(path):
+            for raw in json.loads(read(path)):
                 turns = [ScriptedTurn(**turn) for turn in raw["turns"]]
                 if forget_last_answer and turns:
                     turns[-1].updates = []
@@ -80,6 +91,7 @@ class Sessions:
                 {"id": s.id, "cwd": s.cwd, "turns": [vars(turn.on_disk(keep_words=keep)) for turn in s.turns]}
                 for s in list(self.known.values())
             ]
-            draft = self._path.with_suffix(".new")
-            draft.write_text(json.dumps(sessions))
-            draft.replace(self._path)
+            draft = f"{self._path}.new"
+            with open(draft, "w") as file:  # noqa: PTH123 — as above
+                file.write(json.dumps(sessions))
+            os.replace(draft, self._path)  # noqa: PTH105 — as above
