@@ -52,7 +52,10 @@ class Hosted(HostStage):
 
 
 class TestChain(Hosted, Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble):
+    """The same program as `TestProxy`, which shows how it grades the agents' habits."""
+
     kind = "conductor"
+    test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
 
 
 class TestSdkClient(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.meta.package import ROOT, facts
+
 PACKAGE = sorted((ROOT / "snapshot_plugin").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LONGEST = 400
@@ -74,15 +74,14 @@ def test_broken_link_is_detected() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    sources = {name_of(module): module.read_text("utf-8") for module in PACKAGE}
-    assert [name for name, source in sources.items() if not ast.get_docstring(ast.parse(source))] == []
+    assert [name for name, module in facts().items() if not module.docstring] == []
 
 
 def test_every_module_that_a_map_names_exists() -> None:
     """The docstring of a subpackage is a map: the first column of its table names modules."""
     missing = []
     for package in (module for module in PACKAGE if module.name == "__init__.py"):
-        for line in (ast.get_docstring(ast.parse(package.read_text("utf-8"))) or "").splitlines():
+        for line in facts()[name_of(package)].docstring.splitlines():
             column = re.match(r"(`[a-z_]+`(?:, )?)+(?=  )", line)
             for name in re.findall(r"[a-z_]+", column[0]) if column else ():
                 place = package.parent / name
@@ -114,8 +113,7 @@ def test_imports_follow_the_layers() -> None:
 
 def test_a_class_name_exists_once_in_the_package() -> None:
     places: dict[str, list[str]] = {}
-    for module in PACKAGE:
-        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(name_of(module))
+    for place, module in facts().items():
+        for name in module.classes:
+            places.setdefault(name, []).append(place)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -78,10 +78,12 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize(("strict", "status"), [("", 0), ("1", 1)])
-def test_run_that_must_prove_everything_fails_on_a_skipped_proof(tmp_path: Path, strict: str, status: int) -> None:
+@pytest.mark.parametrize(("strict", "status", "workers"), [("", 0, 0), ("1", 1, 1)])
+def test_run_that_must_prove_everything_fails_on_a_skipped_proof(
+    tmp_path: Path, strict: str, status: int, workers: int
+) -> None:
     (tmp_path / "test_skipped.py").write_text(SKIPPED)
-    line = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n1"]
+    line = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", f"-n{workers}"]
     done = subprocess.run(
         [*line, "-c", str(ROOT / "pyproject.toml"), "--basetemp", str(tmp_path / "temp"), str(tmp_path)],
         cwd=ROOT,

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
-import pytest
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
@@ -92,31 +91,35 @@ class Cancellation(Stage):
                 assert await opened().load("session") == make_snapshot("third")
                 done.clear()
 
-    @pytest.mark.parametrize("moment", _MOMENTS)
-    async def test_a_cancelled_forget_leaves_the_session_whole(self, opened: Opener, moment: int) -> None:
+    async def test_a_cancelled_forget_leaves_the_session_whole(self, opened: Opener) -> None:
         store = opened()
-        for length in (1, 2, 3):
-            await store.save(make_snapshot(*"abc"[:length]))
+        for moment in _MOMENTS:
+            session_id = f"session-{moment}"
+            for length in (1, 2, 3):
+                await store.save(make_snapshot(*"abc"[:length], session_id=session_id))
 
-        await _cancelled(lambda: store.forget("session", RetentionPolicy(keep_last=1)), moment)
+            policy = RetentionPolicy(keep_last=1)
+            await _cancelled(lambda at=session_id, to=policy: store.forget(at, to), moment)  # type: ignore[misc]
 
-        seqs = [meta.seq for meta in await opened().history("session")]
-        assert seqs in ([3, 2, 1], [3])
-        assert await opened().load("session", strict=True) == make_snapshot("a", "b", "c")
-        await store.forget("session", RetentionPolicy(keep_last=1))
-        assert (await store.save(make_snapshot("a", "b", "c", "d"))).seq == 4
+            seqs = [meta.seq for meta in await opened().history(session_id)]
+            assert seqs in ([3, 2, 1], [3])
+            whole = make_snapshot("a", "b", "c", session_id=session_id)
+            assert await opened().load(session_id, strict=True) == whole
+            await store.forget(session_id, policy)
+            assert (await store.save(make_snapshot("a", "b", "c", "d", session_id=session_id))).seq == 4
 
-    @pytest.mark.parametrize("moment", _MOMENTS)
-    async def test_a_cancelled_delete_leaves_the_session_here_or_in_the_trash(
-        self, opened: Opener, moment: int
-    ) -> None:
+    async def test_a_cancelled_delete_leaves_the_session_here_or_in_the_trash(self, opened: Opener) -> None:
         store = opened()
-        await store.save(make_snapshot("a"))
+        for moment in _MOMENTS:
+            session_id = f"session-{moment}"
+            await store.save(make_snapshot("a", session_id=session_id))
 
-        await _cancelled(lambda: store.delete("session"), moment)
+            await _cancelled(lambda at=session_id: store.delete(at), moment)  # type: ignore[misc]
 
-        listed, trashed = await opened().list(), await opened().trash()
-        assert len(listed) + len(trashed) == 1
-        for entry in trashed:
-            await store.undelete(entry.token)
-        assert (await store.save(await on_top(store, make_snapshot("a", "b")))).seq == 2
+            listed = [meta for meta in await opened().list() if meta.session_id == session_id]
+            trashed = [entry for entry in await opened().trash() if entry.session_id == session_id]
+            assert len(listed) + len(trashed) == 1
+            for entry in trashed:
+                await store.undelete(entry.token)
+            longer = await on_top(store, make_snapshot("a", "b", session_id=session_id))
+            assert (await store.save(longer)).seq == 2
