@@ -1,10 +1,15 @@
-"""For tests of files, frames and requests: the store contract shows that both event loops reach them alike."""
+"""For tests of files, documents, values and requests: the store contract shows that both event loops reach them alike.
+
+A test in such a module that cancels, or runs tasks side by side, has the mark `both_loops`.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-__all__ = ["anyio_backend"]
+__all__ = ["anyio_backend", "both_loops"]
+
+both_loops = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 @pytest.fixture

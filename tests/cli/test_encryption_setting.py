@@ -21,6 +21,7 @@ from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
 from tests.manager.sessions import Chat
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.store.s3_server import BUCKET, running
 
 pytestmark = pytest.mark.anyio

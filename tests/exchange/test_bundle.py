@@ -32,6 +32,7 @@ from snapshot_plugin.exchange.edits import renamed
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.sessions import fill, memory_store
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.tries import tries
 
 pytestmark = pytest.mark.anyio

@@ -19,6 +19,7 @@ from snapshot_plugin.model.content import ResourceLinkBlock, ThoughtBlock, ToolC
 from snapshot_plugin.store.transfer import verified
 from snapshot_plugin.testing.build import make_snapshot
 from tests.exchange.sessions import NOW
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 FILES = Path(__file__).parent / "files"

@@ -14,6 +14,7 @@ from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
 from snapshot_plugin.testing.build import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

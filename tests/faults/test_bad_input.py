@@ -20,6 +20,7 @@ from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, segments_of, store_at, version
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio
@@ -146,7 +147,6 @@ async def test_a_section_keeps_one_value_when_lone_surrogates_come_and_go(tmp_pa
 
 @pytest.mark.requirement("STORE-FAULT-20MB", "STORE-TOO-LARGE-NOTICE", "TERMINAL-LIMIT-MESSAGE")
 @PLAIN_AND_ENCRYPTED
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_20_mb_of_tool_output_is_kept_whole_and_reported(tmp_path: Path, key: str | None) -> None:
     output = "".join(f"{n * n % 999983} lines of output\n" for n in range(900_000))
     assert len(output) > 20_000_000

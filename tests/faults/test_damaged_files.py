@@ -26,6 +26,7 @@ from tests.faults.support import (
     store_at,
     version,
 )
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.tries import some_of
 
 pytestmark = pytest.mark.anyio

@@ -14,6 +14,7 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, St
 from snapshot_plugin.store import rewrite, segments
 from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.faults.support import store_at, version
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

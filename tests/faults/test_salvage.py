@@ -15,6 +15,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.segments import SegmentFiles
 from snapshot_plugin.testing import make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

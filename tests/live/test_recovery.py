@@ -29,6 +29,7 @@ from snapshot_plugin.operations.session_rows import session_rows
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, output_of, python
+from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.tries import tries
 
 pytestmark = pytest.mark.anyio
@@ -452,6 +453,7 @@ async def test_full_disk_keeps_the_spool_for_a_later_recovery(plain: FilesystemS
     assert (found.records, found.problem) == (1, None)
 
 
+@both_loops
 async def test_cancelled_recovery_releases_the_session(plain: FilesystemStore) -> None:
     class Stuck(FilesystemStore):
         async def save(self, *_args: Any, **_options: Any) -> SnapshotRef:

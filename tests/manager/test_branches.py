@@ -9,6 +9,7 @@ from snapshot_plugin.errors import Conflict
 from snapshot_plugin.manager.branches import branched, merged, save_branch
 from snapshot_plugin.manager.working_memory import PIN
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

@@ -19,6 +19,7 @@ from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.manager.processes import PATIENCE, heard, python, tell
 from tests.manager.sessions import AsyncChat, Chat, managing
+from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.tries import tries
 
 anyio_mark = pytest.mark.anyio
@@ -206,6 +207,7 @@ async def test_damaged_session_is_not_labelled(tmp_path: Path) -> None:
 
 
 @anyio_mark
+@both_loops
 async def test_concurrent_labels_are_never_lost_silently(tmp_path: Path) -> None:
     refused: list[str] = []
     async with FilesystemStore(tmp_path) as store:
@@ -298,6 +300,7 @@ async def test_suspended_owner_is_not_waited_for_indefinitely(tmp_path: Path) ->
 
 
 @anyio_mark
+@both_loops
 async def test_label_arriving_during_a_save_is_kept() -> None:
     store, chat = MemoryStore(), AsyncChat("chat")
     async with managing(store, **_SLOW) as (manager, _):

@@ -14,6 +14,7 @@ from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.operations.log import LineFile, Operation, OperationLog, log_path, newest_to_undo
 from snapshot_plugin.store.files import locked
 from snapshot_plugin.testing import FixedClock
+from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +88,7 @@ async def test_newest_operation_is_kept_however_large(tmp_path: Path) -> None:
     assert len(await log.read()) == 1
 
 
+@both_loops
 async def test_concurrent_records_lose_nothing(tmp_path: Path) -> None:
     async def one(number: int) -> None:
         await record(OperationLog(tmp_path / "log"), str(number))

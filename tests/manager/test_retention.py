@@ -23,6 +23,7 @@ from snapshot_plugin.model.policy import BEFORE_FALLBACK
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.testing import make_snapshot
 from tests.manager.sessions import Chat
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

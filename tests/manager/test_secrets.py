@@ -17,6 +17,7 @@ from snapshot_plugin.operations.undo import take_back
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

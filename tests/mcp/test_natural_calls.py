@@ -14,6 +14,7 @@ import pytest
 
 from snapshot_plugin.memory import MemoryLimits
 from tests.mcp.servers import connected, refused, told
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

@@ -23,6 +23,7 @@ from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMem
 from snapshot_plugin.store.files import locked, write_all
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

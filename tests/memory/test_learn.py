@@ -12,6 +12,7 @@ import pytest
 from snapshot_plugin.memory.learn import ErrorLearner, error_in
 from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.memory.opening import Opener
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 
 def update(status: str, text: str = "", **more: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from snapshot_plugin.memory import Baseline, shape_of
 from snapshot_plugin.memory.shapes import with_shapes
 from tests.memory.opening import Opener, stored_text
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.tries import tries
 
 USERS = {

@@ -19,6 +19,7 @@ from snapshot_plugin import (
     StoreUnavailable,
     persistent_session,
 )
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.promises.doors import PATIENCE, Json, User
 
 STATE: Json = {

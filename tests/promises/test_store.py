@@ -21,6 +21,7 @@ from snapshot_plugin import (
     SnapshotManager,
     StoreUnavailable,
 )
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.promises.doors import User
 
 READING = (

@@ -21,6 +21,7 @@ from snapshot_plugin.search.find import END, START
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.search.rows import heads
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.search.searching import Reads, found, index_file, places, stored
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +178,7 @@ class Interrupted(Reads):
 
 
 @pytest.mark.parametrize("key", [None, "k"])
+@both_loops
 async def test_interrupted_indexing_continues_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
@@ -278,6 +280,7 @@ async def test_store_without_files_can_be_searched(tmp_path: Path) -> None:
         assert await places(store, tmp_path, "ape") == [("m", 1)]
 
 
+@both_loops
 async def test_concurrent_searches_all_find_everything(tmp_path: Path) -> None:
     sessions = [make_snapshot("ape", f"only{n}", session_id=f"s{n}") for n in range(12)]
     async with stored(tmp_path, *sessions) as store:

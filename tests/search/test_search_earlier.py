@@ -14,6 +14,7 @@ from snapshot_plugin.search.find import SearchQuery
 from snapshot_plugin.search.query import expression
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

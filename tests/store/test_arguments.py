@@ -14,6 +14,7 @@ from snapshot_plugin.store import open_store
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 Call = Callable[[SyncStore, Any], object]
 

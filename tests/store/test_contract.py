@@ -32,6 +32,11 @@ class TestMemoryStore(StoreContract):
     test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the plain store on disk shows it
 
     @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One event loop: the plain store on disk, with the same engine, runs on both."""
+        return "asyncio"
+
+    @pytest.fixture
     def place(self) -> MemoryLog:
         return MemoryLog()
 

@@ -17,6 +17,7 @@ from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import make_message, make_snapshot
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
 

@@ -32,6 +32,7 @@ from tests.faults.support import (
     store_at,
     version,
 )
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.unknown_fields import with_unknown
 
 pytestmark = pytest.mark.anyio

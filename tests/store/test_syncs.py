@@ -13,6 +13,7 @@ import pytest
 import snapshot_plugin
 from snapshot_plugin.store.files import replace_file, sync_all, sync_data
 from tests.faults.support import store_at, version
+from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 _FULL_SYNC = 51
 
