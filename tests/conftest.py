@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis  # noqa: F401 — at its import it asks the collector about objects, which must not be frozen yet
 import pytest
@@ -79,10 +80,15 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
 def _fork_server() -> Iterator[None]:
     """ACP clients and live contracts fork what they start; the fork server of this worker ends with its tests."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Client, "launch", forkserver.Popen)
+        patched.setattr(Client, "launch", staticmethod(_forked_at_home))
         patched.setattr(LiveContract, "_launch", staticmethod(forkserver.python))
         yield
     forkserver.close()
+
+
+def _forked_at_home(command: Sequence[str], *, cwd: Path | None, **how: Any) -> forkserver.Popen:
+    """Fork *command* outside of this project, whose `pyproject.toml` each host would read for settings."""
+    return forkserver.Popen(command, cwd=cwd or Path.home(), **how)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pkgutil
 from importlib import import_module
 
 import snapshot_plugin
-from snapshot_plugin.model.value import Value
+from snapshot_plugin.model.value import Value, _adapter
 
 PACKAGES = (
     "acp",
@@ -44,8 +44,10 @@ FOREIGN = (
 
 
 def build(kind: type[Value]) -> None:
-    """Build the validators of *kind* and of what is derived from it."""
+    """Build the validators of *kind*, of its fields and of what is derived from it."""
     kind.model_rebuild()
+    for name in kind.model_fields:
+        _adapter(kind, name)
     for derived in kind.__subclasses__():
         build(derived)
 
