@@ -1,4 +1,4 @@
-"""For tests of files, documents, values and requests: the store contract shows that both event loops reach them alike.
+"""For tests of files, documents, values and requests: the store contract shows that both loops reach them alike.
 
 A test in such a module that cancels, or runs tasks side by side, has the mark `both_loops`.
 """
