@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyte
+from wcwidth import wcwidth
 
 from tests import forkserver
 
@@ -28,9 +29,29 @@ _SOON = 50
 
 
 class _Screen(pyte.Screen):
-    """Answers programs that ask where the cursor is."""
+    """Answers programs that ask where the cursor is, and renders only lines that have changed."""
 
     answer: Callable[[str], Any] = staticmethod(lambda _data: None)
+
+    def __init__(self, columns: int, lines: int) -> None:
+        self._shown: dict[int, str] = {}
+        super().__init__(columns, lines)
+
+    @property
+    def display(self) -> list[str]:
+        """As `pyte.Screen.display`, which renders each cell of the screen each time."""
+        for number in self.dirty:
+            self._shown[number] = self._rendered(self.buffer[number])
+        self.dirty.clear()
+        return [self._shown[number] for number in range(self.lines)]
+
+    def _rendered(self, line: Mapping[int, Any]) -> str:
+        shown, column = "", 0
+        while column < self.columns:
+            cell = line[column].data
+            shown += cell
+            column += 2 if wcwidth(cell[0]) == 2 else 1  # behind a wide character is a stub
+        return shown
 
     def write_process_input(self, data: str) -> None:
         self.answer(data)
