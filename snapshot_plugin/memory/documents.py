@@ -156,7 +156,8 @@ def _add_error(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, 
         entry = {"resolved_session": session, **entry}
     merged = _merged(ERRORS, known, entry, is_copy=is_copy)
     if known is None:
-        return merged, f"error {name!r}: new{', and resolved' if is_resolved(merged) else ''}"
+        often = f", {merged['occurrences']} occurrences" if merged["occurrences"] > 1 else ""
+        return merged, f"error {name!r}: new{often}{', and resolved' if is_resolved(merged) else ''}"
     if "resolved_at" in entry and not is_copy:
         merged |= {"resolved_at": max(entry["resolved_at"], merged["last_seen"]), "resolved_session": session}
         return merged, f"error {name!r}: resolved{_after(merged)}"
@@ -173,11 +174,11 @@ def _add_endpoint(known: Entry | None, entry: Entry, session: int) -> tuple[Entr
 
 
 def _add_timing(known: Entry | None, entry: Entry, session: int) -> tuple[Entry, str]:
-    timing = f"timing of {entry['endpoint']!r}:"
     if known is None:
-        return {"session": session, **entry}, f"{timing} {entry['session_ms']:g} ms, the first one"
+        merged = {"session": session, **entry}
+        return merged, _judged(merged, "the first one")
     if _is_copy(PERFORMANCE, known, entry):
-        return known, f"{timing} known already"
+        return known, f"timing of {entry['endpoint']!r}: known already"
     merged = _merged(PERFORMANCE, known, {"session": session, **entry})
     old, new, before, given = (
         (each.get(f"{when}_ms", 0.0), each.get(f"{when}_samples", int(when == "session")))
@@ -186,11 +187,16 @@ def _add_timing(known: Entry | None, entry: Entry, session: int) -> tuple[Entry,
     is_next = entry.get("session", session) > known.get("session", 0)  # earlier measurements become the past
     past, now = (_mean(before, old), new) if is_next else (_mean(before, given), _mean(old, new))
     merged |= {"session_ms": now[0], "session_samples": now[1]}
-    if not past[1]:
-        return merged, f"{timing} {now[0]:g} ms in this session"
-    merged |= {"before_ms": past[0], "before_samples": past[1]}
-    judged = "DEGRADED" if is_degraded(merged) else "not degraded"
-    return merged, f"{timing} was {past[0]:g} ms, now {now[0]:g} ms: {judged}"
+    merged |= {"before_ms": past[0], "before_samples": past[1]} if past[1] else {}
+    return merged, _judged(merged, "in this session")
+
+
+def _judged(timing: Entry, alone: str) -> str:
+    name, now = f"timing of {timing['endpoint']!r}:", f"{timing['session_ms']:g} ms"
+    if not timing.get("before_samples"):
+        return f"{name} {now}, {alone}"
+    judged = "DEGRADED" if is_degraded(timing) else "not degraded"
+    return f"{name} was {timing['before_ms']:g} ms, now {now}: {judged}"
 
 
 def _mean(*parts: tuple[float, int]) -> tuple[float, int]:

@@ -18,8 +18,8 @@ from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE,
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = [
-    "CLOSED", "KINDS", "METHODS", "TAILS", "Entry", "Kind", "add_up", "fields_of", "milliseconds", "moment_in",
-    "plain", "state_in", "without_unit", "words",
+    "CLOSED", "KINDS", "METHODS", "SESSIONS", "TAILS", "Entry", "Kind", "add_up", "expected", "fields_of",
+    "milliseconds", "moment_in", "plain", "state_in", "without_unit", "words",
 ]  # fmt: skip
 
 Entry = dict[str, Any]
@@ -138,7 +138,7 @@ def moment_in(value: Any) -> datetime | None:
     """Parse a text or a Unix time; a time without a zone is UTC. None if it is not a time."""
     try:
         if isinstance(value, str):
-            moment = datetime.fromisoformat(value.strip())
+            moment = datetime.fromisoformat(value.strip().replace("/", "-"))
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         number = _number(value) or 0
         seconds = number / 1000 if number > 1e11 else number  # noqa: PLR2004 — JavaScript counts milliseconds
@@ -152,6 +152,15 @@ def _time(value: Any) -> str | None:
     if moment is None or (isinstance(value, str) and _STORED_TIME.fullmatch(value)):
         return value if moment else None
     return rfc3339(moment)
+
+
+def _status(value: Any) -> int | None:
+    number = _whole(value)
+    return number if number is not None and 100 <= number < 600 else None  # noqa: PLR2004 — HTTP's own
+
+
+def _samples(value: Any) -> list[Any] | None:
+    return value if isinstance(value, list) and milliseconds(value) is not None else None
 
 
 def _anything(value: Any) -> Any:
@@ -267,10 +276,11 @@ KINDS: Final = {
         most="endpoints", time="last_seen", session="session",
         wanted='expected an endpoint, as {"endpoint": "GET /users"} or {"method": "GET", "path": "/users"}',
         wrappers="endpoint endpoints paths routes api apis entries items",
-        marks="status statuscode summary description",
+        marks="summary description responses",
         fields=_TARGET | {
             "shape": Field(_anything, "schema fields returns output"),
             "body": Field(_anything, "response responsebody responseshape responseschema example"),
+            "status": Field(_status, "statuscode httpstatus responsestatus responsecode"),
             "seen": Field(_whole, f"occurrences {_COUNT}", add_up, is_mark=False),
             "last_seen": Field(_time, f"{_LAST} updatedat firstseen {_FIRST}", max, is_mark=False),
             "session": Field(_whole, "", max, is_mark=False),
@@ -287,7 +297,9 @@ KINDS: Final = {
                                 + " ".join(f"{time}ms" for time in _TIMES)
                                 + " timing timings latencies percentiles stats"),
             "seconds": Field(_seconds, "s sec " + " ".join(f"{t}s {t}sec {t}seconds" for t in _TIMES)),
-            **{f"{p}_ms": Field(milliseconds, f"{p} latency{p} latency{p}ms {p}latency") for p in _TAILS},
+            **{f"{p}_ms": Field(milliseconds, f"{p} {p}latency {p}latencyms latency{p} latency{p}ms")
+               for p in _TAILS},
+            "samples_ms": Field(_samples, "samples times durations values measurements", is_mark=False),
             "unit": Field(_unit, "units", is_mark=False),
             "session_samples": Field(_whole, f"samples requests occurrences {_COUNT} seen", is_mark=False),
             "updated_at": Field(_time, f"lastseen {_LAST} firstseen {_FIRST}", is_mark=False),
@@ -304,7 +316,7 @@ KINDS: Final = {
         wanted='expected a pattern, as {"pattern": "ResizeObserver*", "reason": "browser noise"}',
         wrappers="rules rule pattern patterns ignore noise filters entries items add remove",
         fields={
-            "pattern": Field(_text, "match matches regex contains text message rule ignore filter url"),
+            "pattern": Field(_text, "match matches regex contains text message rule ignore filter url value add"),
             "reason": Field(_text, "why note comment description"),
             "auto": Field(_automatic, "autodetected source origin detectedby"),
             "filtered": Field(_whole, "count", max, is_mark=False),
@@ -314,6 +326,8 @@ KINDS: Final = {
     ),
 }  # fmt: skip
 """The namespaces whose entries are collected in one document."""
+SESSIONS: Final = ("first_session", "resolved_session", "session")
+"""The fields that hold the number of a session."""
 
 
 def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -> tuple[Entry, Entry]:
@@ -335,3 +349,15 @@ def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -
                 found[field] = value
                 del rest[names[alias]]
     return found, rest
+
+
+_EXPECTED: Final[dict[Callable[[Any], Any], str]] = {
+    _time: "a time as 2026-11-10 or 2026-11-10T12:00:00Z", _whole: "a number",
+    milliseconds: 'a time as 150 or "150ms"', _seconds: "a number of seconds",
+}  # fmt: skip
+
+
+def expected(namespace: str, name: str) -> str | None:
+    """How a value of the field that *name* means is written; None if it means none, or if any value would do."""
+    fields = (field for _, field in KINDS[namespace].meanings.get(plain(name), ()))
+    return next((_EXPECTED.get(KINDS[namespace].fields[field].read) for field in fields), None)

@@ -20,6 +20,7 @@ from snapshot_plugin.memory.kinds import (
     METHODS,
     TAILS,
     Entry,
+    expected,
     fields_of,
     milliseconds,
     plain,
@@ -28,6 +29,7 @@ from snapshot_plugin.memory.kinds import (
     words,
 )
 from snapshot_plugin.memory.shapes import shape_of
+from snapshot_plugin.memory.texts import TOOK, fingerprint_in, pattern_in, request_in
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["Understood", "understand"]
@@ -38,6 +40,11 @@ _GENERIC: Final = frozenset(words(
     " list log main noise noiseconfig performance routes rules schema timings"
 ))  # fmt: skip
 """Keys that say where an entry is kept, and so are not its name."""
+_METHOD: Final = frozenset(words("method methods verb verbs httpmethod httpmethods"))
+_STACKS: Final = frozenset(words("stack stacktrace traceback trace backtrace callstack"))
+_NAMED_BY_MESSAGE: Final = (
+    'the message is its name; give "type", "file" and "line", or a "fingerprint", if the message varies'
+)
 _SAID: Final = {"resolved": {"resolved": True}, "resolvedrecently": {"resolved": True}, "remove": {"remove": True}}
 """Fields that apply to every entry below them."""
 
@@ -77,14 +84,14 @@ def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> _I
     kind = KINDS[namespace]
     if isinstance(data, list) and (namespace != PERFORMANCE or name is None or milliseconds(data) is None):
         yield from (_pair(namespace, item) for item in data)
-    elif isinstance(data, str) and namespace == API_SCHEMA and name is None:
-        yield from ((None, line) for line in re.split(r"[\n,;]\s*(?=/|[A-Z]+ /)", data))
+    elif isinstance(data, str) and namespace != ERRORS and name is None:
+        yield from ((None, line) for line in re.split(r"\s*\n\s*|[,;]\s*(?=/|[A-Z]+ /)", data.strip()))
     elif not isinstance(data, dict):
         yield name, data
     elif any(plain(field) in kind.wrappers and isinstance(v, list | dict) and v for field, v in data.items()):
         yield from _wrapped(namespace, name, data, notes)
     elif not _is_entry(namespace, data):
-        yield from _named(namespace, data)
+        yield from _named(namespace, data, notes)
     else:
         yield from _several(namespace, name, data)
 
@@ -96,21 +103,32 @@ def _pair(namespace: str, item: Any) -> tuple[str | None, Any]:
     match item:
         case [str(name), str() | int() | float() as value] if namespace == PERFORMANCE:
             return name, value
+        case [str(name), int(count)] if namespace == ERRORS:
+            return name, count
         case [str(method), str(path)] if namespace == API_SCHEMA and method.upper() in METHODS:
             return f"{method} {path}", {}
     return None, {"": item}
 
 
 def _several(namespace: str, name: str | None, data: Entry) -> _Items:
-    """One entry; or one for each of its ``methods``, or of the alternatives of its ``regex``."""
-    field, each, values = {
-        API_SCHEMA: ("methods", "method", data.get("methods")),
-        NOISE: ("regex", "regex", re.split(r"\|(?![^(]*\))", str(data.get("regex", "")))),
-    }.get(namespace, ("", "", None))
-    if field in data and isinstance(values, list) and values:
-        yield from ((name, {**{f: v for f, v in data.items() if f != field}, each: value}) for value in values)
-    else:
-        yield name, data
+    """One entry; or one for each of its methods, or of the alternatives of its ``regex``."""
+    for field, value in data.items():
+        each: list[str] = []
+        if namespace == API_SCHEMA and plain(field) in _METHOD:
+            each = _methods(value)
+        elif namespace == NOISE and field == "regex":
+            each = re.split(r"\|(?![^(]*\))", str(value))
+        if len(each) > 1 or (each and isinstance(value, list)) or (each and field == "methods"):
+            rest = {other: about for other, about in data.items() if other != field}
+            yield from ((name, {**rest, ("method" if namespace == API_SCHEMA else field): one}) for one in each)
+            return
+    yield name, data
+
+
+def _methods(value: Any) -> list[str]:
+    """The methods in a list or in text such as ``GET, POST``; none if it holds anything else."""
+    each = [str(one) for one in (value if isinstance(value, list) else re.split(r"[\s,|/]+", str(value)))]
+    return each if all(one.upper() in METHODS for one in each) else []
 
 
 def _is_entry(namespace: str, data: Entry) -> bool:
@@ -136,37 +154,65 @@ def _wrapped(namespace: str, name: str | None, data: Entry, notes: Understood) -
         notes.ignored.append(f"{', '.join(map(repr, beside))}: no meaning beside a list of entries")
 
 
-def _named(namespace: str, data: Entry) -> _Items:
-    """The entries of a map by name. Endpoints may be grouped by path or method, errors by anything."""
+def _named(namespace: str, data: Entry, notes: Understood, group: str = "") -> _Items:
+    """The entries of a map by name. Endpoints may be grouped by path or method, all entries by anything."""
+    units = [field for field in data if namespace == PERFORMANCE and plain(field) in ("unit", "units")]
     for name, item in data.items():
-        if plain(name) in KINDS[namespace].wrappers:  # a list of entries was expected there
+        if name in units:
+            continue
+        if units and isinstance(item, int | float):  # {"build": 12.5, "unit": "s"}
+            yield f"{group}{name}", {"value": item, "unit": data[units[0]]}
+        elif plain(name) in KINDS[namespace].wrappers:  # a list of entries was expected there
             yield None, {name: item}
+        elif namespace in (ERRORS, NOISE) and isinstance(item, list):
+            yield from (_pair(namespace, each) for each in item)
         elif namespace == NOISE and not isinstance(item, dict):  # {"favicon": "dev server", "[HMR]": true}
             yield None, {"pattern": name, ("reason" if isinstance(item, str) else "enabled"): item}
-        elif namespace == ERRORS and isinstance(item, list):
-            yield from (_pair(namespace, each) for each in item)
-        elif namespace in (ERRORS, NOISE) or not isinstance(item, dict | list) or not item:
-            yield name, item
-        elif name.upper() in METHODS or all(isinstance(each, str) and each.upper() in METHODS for each in item):
-            for other, each in item.items() if isinstance(item, dict) else ((other, {}) for other in item):
-                method, path = (name, other) if name.upper() in METHODS else (other, name)
-                yield f"{method.upper()} {path}", each
+        elif namespace == API_SCHEMA:
+            yield from _routes(name, item, notes)
+        elif namespace == PERFORMANCE and isinstance(item, dict) and item and not _is_entry(namespace, item):
+            yield from _named(namespace, item, notes, f"{name} ")
         else:
-            yield name, item
+            yield f"{group if '/' not in name else ''}{name}", item
+
+
+def _routes(name: str, item: Any, notes: Understood) -> _Items:
+    """The endpoints under a method, a path, or the name of a group."""
+    if name.upper() in METHODS:  # {"GET": ["/users"]}, {"GET": {"/users": {}}}, {"GET": "/users"}
+        for path in item if isinstance(item, dict | list) else [item]:
+            yield f"{name.upper()} {path}", item[path] if isinstance(item, dict) else {}
+    elif "/" not in name and isinstance(item, dict | list) and item:
+        yield from _items(API_SCHEMA, None, item, notes)
+    elif isinstance(item, dict) and any(field.upper() in METHODS for field in item):  # as in OpenAPI
+        found = {field: each for field, each in item.items() if field.upper() in METHODS}
+        if len(found) < len(item):
+            notes.ignored.append(f"{', '.join(repr(f) for f in item if f not in found)}: no meaning beside methods")
+        yield from ((f"{method.upper()} {name}", each) for method, each in found.items())
+    elif isinstance(item, dict):
+        yield from _several(API_SCHEMA, name, item)
+    elif isinstance(item, list | str) and item and _methods(item):
+        yield from ((f"{method.upper()} {name}", {}) for method in _methods(item))
+    else:
+        yield name, item
 
 
 # Single entries ----------------------------------------------------------------------------------------------
 
 
 def _kept(namespace: str, rest: Entry, notes: Understood) -> Entry:
-    """Unknown fields: kept with the entry if they are small, and reported either way."""
-    large = [name for name, value in rest.items() if len(json.dumps(value)) > _MOST_EXTRA]
-    small = [name for name in rest if name not in large]
-    if large:
-        notes.ignored.append(f"{', '.join(map(repr, large))}: more than {_MOST_EXTRA} bytes, so not kept here")
-    if small:
-        notes.ignored.append(f"{', '.join(map(repr, small))}: no meaning here; kept with the entry as it is")
-    return {name: rest[name] for name in small if name not in KINDS[namespace].fields}
+    """Fields that were not understood: kept with the entry if they are small, and reported either way."""
+    stored, kept = KINDS[namespace].fields, {}
+    for name, value in rest.items():
+        wanted = expected(namespace, name)
+        if wanted:
+            notes.ignored.append(f"{name!r}: {_shown(value)} was not understood; expected {wanted}")
+        if len(json.dumps(value)) > _MOST_EXTRA:
+            notes.ignored.append(f"{name!r}: more than {_MOST_EXTRA} bytes, so not kept here")
+        elif name not in stored:
+            kept[name] = value
+    if plain_ones := [name for name in kept if not expected(namespace, name)]:
+        notes.ignored.append(f"{', '.join(map(repr, plain_ones))}: no meaning here; kept with the entry as it is")
+    return kept
 
 
 def _error(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
@@ -179,13 +225,16 @@ def _error(name: str | None, item: Any, now: str, notes: Understood) -> Entry | 
     state = found.pop("state", None)
     resolved = found.pop("resolved_at", state)
     named = rest.get("resolved")
+    if named is True:  # beside a date
+        del rest["resolved"]
     if name is None and isinstance(named, str) and named.strip():  # the name of an error, not a date
         name, resolved = rest.pop("resolved"), True
     resolved = now if resolved is True else resolved or None
     fingerprint, message, kind = found.get("fingerprint") or name, found.get("message"), found.get("type")
     if fingerprint is None and (message or kind):
-        fingerprint = _fingerprint(found, str(rest.get("stack") or rest.get("traceback") or ""))
-        notes.better.append(f'give "fingerprint" to choose the name yourself; here it is {fingerprint!r}')
+        fingerprint = fingerprint_in(found, next((str(rest[f]) for f in rest if plain(f) in _STACKS), ""))
+        if message and " ".join(message.split()).startswith(fingerprint):
+            notes.better.append(_NAMED_BY_MESSAGE)
     if fingerprint is None:
         return None
     first, last = found.get("first_seen"), found.get("last_seen")
@@ -200,30 +249,11 @@ def _error(name: str | None, item: Any, now: str, notes: Understood) -> Entry | 
     return _kept(ERRORS, rest, notes) | found | {field: value for field, value in stated.items() if value}
 
 
-def _fingerprint(found: Entry, trace: str) -> str:
-    """A fingerprint such as ``TypeError_app.js:42``; the message itself if type and place are missing."""
-    text = found.get("message", "")
-    if re.fullmatch(r"\w*(?:Error|Exception|Warning)_\S+", text):
-        return str(text)
-    typed = re.search(r"(?m)^\s*(?:Uncaught\s+)?([A-Za-z_]\w*(?:Error|Exception|Warning))\b", text)
-    placed = re.findall(r'File "[^"]*?([^"/]+)", line (\d+)', f"{text}\n{trace}")[-1:]  # Python's format
-    placed += re.findall(r"([\w.-]+\.[A-Za-z]\w{0,4}):(\d+)", f"{text}\n{trace}")
-    kind, where, line = found.get("type") or (typed[1] if typed else None), found.get("file"), found.get("line")
-    if where is None and placed:
-        where, line = placed[0]
-    if where:
-        place = where if "/api" in where or "://" in where else where.rpartition("/")[2] or where
-        return f"{kind or 'Error'}_{place}{'' if line is None else f':{line}'}"
-    words = " ".join(text.split())[:120]
-    return words if words and (not kind or kind in words) else ": ".join(filter(None, (kind, words)))
-
-
 def _endpoint(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
-    if isinstance(item, str) and name is None:  # "GET /users -> 200"
-        said = re.fullmatch(r"([A-Za-z]+ /\S*)\s+(?:->|=>|→|-|:)?\s*(.+)", item.strip())
-        name, item = (said[1], said[2]) if said else (name, item)
-    if isinstance(item, str):  # "GET /users"; under a name, a description
-        item, name = ({"summary": item}, name) if name and "/" in name else ({}, item)
+    if isinstance(item, str):  # "GET /users 200 45ms"; under a path, a description
+        name, item = (name, {"summary": item}) if name and "/" in name else request_in(item)
+    elif _is_status(item):
+        item = {"status": item}
     found, rest = fields_of(API_SCHEMA, item if isinstance(item, dict) else {"shape": item})
     endpoint = _target(found, name)
     if endpoint is None:
@@ -237,9 +267,25 @@ def _endpoint(name: str | None, item: Any, now: str, notes: Understood) -> Entry
         notes.timings.append(timing)
         rest = left
     body = found.pop("body", None)
+    if body is None and "shape" not in found and (documented := _documented(rest.get("responses"))) is not None:
+        found["shape"] = documented
+        del rest["responses"]
     shape = found.pop("shape", None if body is None else shape_of(body))
     entry = found | {"endpoint": endpoint, "seen": found.get("seen") or 1, "last_seen": found.get("last_seen", now)}
     return _kept(API_SCHEMA, rest, notes) | entry | ({} if shape in (None, {}, []) else {"shape": shape})
+
+
+def _is_status(value: Any) -> bool:
+    return isinstance(value, int) and 100 <= value < 600  # noqa: PLR2004 — HTTP's own
+
+
+def _documented(responses: Any) -> Any:
+    """The schema of the successful response in an OpenAPI document."""
+    for status, response in responses.items() if isinstance(responses, dict) else ():
+        if str(status).startswith("2") and isinstance(response, dict):
+            for content in (response.get("content") or {"": response}).values():
+                return content.get("schema") if isinstance(content, dict) else None
+    return None
 
 
 _TIMED: Final = ("session_ms", "seconds", "unit", "session_samples", "before_ms", *TAILS)
@@ -248,14 +294,20 @@ _TIMED: Final = ("session_ms", "seconds", "unit", "session_samples", "before_ms"
 def _timing(name: str | None, item: Any, now: str, notes: Understood) -> Entry | None:
     if isinstance(item, list):
         item = {"ms": milliseconds(item), "samples": len(item)}
-    elif isinstance(item, int | float) and name is not None:
+    elif isinstance(item, int | float) and not isinstance(item, bool) and name is not None:
         name, unit = without_unit(name)
         item = {"ms": item * unit}
-    elif isinstance(item, str) and name is None:  # "GET /users: 150ms", "POST /login took 80 ms"
-        said = re.fullmatch(r"(.+?)\s*(?::|=|\s+took)?\s+([\d.,]+\s*[a-zµ]*)", item.strip())
-        name, item = (said[1], said[2]) if said else (None, item)
+    elif isinstance(item, str) and name is None:  # "GET /users: 150ms", "build took 80 ms"
+        name, line = request_in(item)
+        said = None if line else re.fullmatch(r"(.+?)(?:\s+took)?[\s:=→>(-]+([\d.,]+\s*[a-zµ]*)\)?", item.strip())
+        name, item = (said[1], said[2]) if said else (name, line.get("ms", item))
     found, rest = fields_of(PERFORMANCE, item if isinstance(item, dict) else {"ms": item})
     endpoint, seconds, unit = _target(found, name, any_name=True), found.pop("seconds", None), found.pop("unit", 1)
+    if isinstance(item, dict) and any(isinstance(v, str) and TOOK.search(v) for v in item.values()):
+        unit = 1  # "150ms" says it already
+    samples = found.pop("samples_ms", None)
+    if samples and "session_ms" not in found:
+        found |= {"session_ms": milliseconds(samples), "session_samples": len(samples)}
     took = found["session_ms"] * unit if "session_ms" in found else seconds
     tail = next((tail for tail in TAILS if tail in found), None)
     if took is None and tail:
@@ -279,9 +331,8 @@ def _rule(name: str | None, item: Any, _now: str, notes: Understood) -> Entry | 
     pattern = found.get("pattern") or name
     if pattern is None:
         return None
-    bare = re.sub(r"^/(.+)/[a-z]*$", r"\1", pattern).removeprefix("^").removesuffix("$")
-    text = re.sub(r"\\(.)", r"\1", bare.replace(".*", "*").replace(".+", "*"))
-    if not text.strip():  # from a pattern such as "^$", which would match everything or nothing
+    text = pattern_in(pattern, is_regex="regex" in item if isinstance(item, dict) else False)
+    if not text.strip("* "):  # it would match everything, or nothing
         return None
     if text != pattern:
         notes.better.append(

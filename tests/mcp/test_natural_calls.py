@@ -64,6 +64,23 @@ ERRORS = {
     "an exception and where": ("record_error", {"exception": "TypeError('x')", "where": "src/app.js:42"}),
     "by severity": save("errors", {"critical": [MESSAGE]}),
     "a test that fails": ("record_error", {"type": "TypeError", "test": "src/app.js:42", "calls": "once"}),
+    "a Java exception": ("record_error", {"error": (
+        'Exception in thread "main" java.lang.TypeError: x\n\tat shop.App.run(app.js:42)\n\tat shop.Main(main.js:9)'
+    )}),
+    "a chain of Python tracebacks": ("record_error", {"error": (
+        'Traceback (most recent call last):\n  File "a.js", line 1, in f\nKeyError: 1\n\nDuring handling of the '
+        'above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "app.js", line '
+        '42, in g\nTypeError: bad'
+    )}),
+    "a compiler's place": ("record_error", {"type": "TypeError", "message": "src/app.js(42,5): error TS2322: no"}),
+    "a failed test": ("record_error", {"error": "FAILED app.js:42::test_total - TypeError: assert 3 == 4"}),
+    "a message and a stack trace": ("record_error", {
+        "message": "bad", "stack_trace": 'File "app.js", line 42, in f\nTypeError: bad'
+    }),
+    "a list of pairs": save("errors", [[NAME, 1]]),
+    "dates with slashes": save("errors", {"id": NAME, "first_seen": "2026/01/20"}),
+    "the tool, with a count in words": ("record_error", {"error": MESSAGE, "count": "once"}),
+    "fields beside the action": ("session_store", {"action": "save", "namespace": "errors", "message": MESSAGE}),
 }  # fmt: skip
 
 ENDPOINTS = {
@@ -89,6 +106,18 @@ ENDPOINTS = {
     "an OpenAPI document": save("api_schema", {"openapi": "3.0.0", "paths": {"/api/users": {"get": {
         "responses": {"200": {"description": "ok"}}
     }}}}),
+    "a line with status and time": save("api_schema", "GET /api/users 200 45ms"),
+    "a line of an access log": save("api_schema", '127.0.0.1 - - [16/Nov/2026] "GET /api/users HTTP/1.1" 200 12'),
+    "an OpenAPI path with parameters": save("api_schema", {"paths": {"/api/users": {
+        "parameters": [{"name": "page", "in": "query"}], "get": {"responses": {"200": {"description": "ok"}}}
+    }}}),
+    "a group of lines": save("api_schema", {"users": ["GET /api/users"]}),
+    "a group of names": save("api_schema", {"users": {"list": "GET /api/users"}}),
+    "a group by method": save("api_schema", {"users": {"GET": "/api/users"}}),
+    "methods of a path": save("api_schema", {"/api/users": {"methods": ["GET"], "response": {"id": 1}}}),
+    "methods as text": save("api_schema", {"path": "/api/users", "methods": "GET"}),
+    "methods of a path as text": save("api_schema", {"/api/users": "GET"}),
+    "the tool, with a list of methods": ("observe_endpoint", {"path": "/api/users", "method": ["GET"]}),
 }  # fmt: skip
 
 TIMINGS = {
@@ -131,6 +160,16 @@ TIMINGS = {
         "observe_endpoint",
         {"endpoint": "GET /api/users", "duration_seconds": 0.38, "calls": 4},
     ),
+    "a line of a log": save("api_schema", "GET /api/users 200 380ms"),
+    "lines": save("performance", "POST /login: 80ms\nGET /api/users - 380ms"),
+    "a line with an arrow": save("performance", ["GET /api/users → 380ms"]),
+    "a line with brackets": save("performance", ["GET /api/users (380 ms)"]),
+    "a unit for all": save("performance", {"GET /api/users": 0.38, "unit": "s"}),
+    "samples": save("performance", {"endpoint": "GET /api/users", "samples": [370, 380, 390]}),
+    "a tail before its unit": save("performance", {"endpoint": "GET /api/users", "p95_latency_ms": 380}),
+    "was and now, for another endpoint too": save(
+        "performance", {"GET /api/users": 380, "GET /new": {"was": 1, "now": 1}}
+    ),
 }
 
 NOISE = {
@@ -148,6 +187,12 @@ NOISE = {
     "add and remove": save("noise", {"add": ["ResizeObserver"], "remove": ["favicon"]}),
     "the tool, with a rule": ("set_noise", {"rule": {"pattern": "ResizeObserver"}}),
     "a regular expression with slashes": ("set_noise", {"pattern": "/^ResizeObserver.*/i"}),
+    "lines": save("noise", "favicon\nResizeObserver"),
+    "by source": save("noise", {"console": ["ResizeObserver"], "network": ["favicon"]}),
+    "a type and a value": save("noise", {"type": "console", "value": "ResizeObserver"}),
+    "alternatives as a pattern": ("set_noise", {"pattern": "^(Resize|Intersection)Observer.*"}),
+    "a class of characters": ("set_noise", {"regex": "[Rr]esizeObserver loop \\w+"}),
+    "a switch inside": ("set_noise", {"pattern": "(?i)ResizeObserver loop"}),
     "alternatives": ("set_noise", {"regex": "favicon|ResizeObserver", "detected_by": "auto-detection"}),
     "the tool, with a URL": ("set_noise", {"url": "ResizeObserver*"}),
 }
@@ -188,7 +233,8 @@ async def test_timings_in_common_shapes_show_slowdowns(project: Path, call: tupl
 @pytest.mark.parametrize("call", NOISE.values(), ids=NOISE)
 async def test_noise_rules_in_common_shapes_take_effect(project: Path, call: tuple[str, dict[str, Any]]) -> None:
     receipt, _ = await called(project, call)
-    assert [line for line in receipt["understood"] if "ResizeObserver" in line and "in effect" in line]
+    assert [line for line in receipt["understood"] if "esizeObserver" in line or "*Observer" in line]
+    assert all("in effect" in line or "there was none" in line for line in receipt["understood"])
     async with connected(project) as (client, _):
         recorded = await told(client, "record_error", error="ResizeObserver loop limit exceeded")
         assert "noise" in recorded["understood"][0]
@@ -213,7 +259,9 @@ async def test_receipt_says_what_was_ignored_why_and_how_to_improve_it(project: 
         beside = {"errors": [MESSAGE], "colour": "red"}
         receipt = await told(client, "session_store", action="save", namespace="errors", data=beside)
         assert receipt["ignored"] == ["'colour': no meaning beside a list of entries"]
-        assert "fingerprint" in receipt["better"][0]
+        assert "better" not in receipt, "its type and place name it"
+        unnamed = await told(client, "session_store", action="save", namespace="errors", data="it does not start")
+        assert "fingerprint" in unnamed["better"][0]
         lonely = await told(client, "session_store", action="save", key="a", data=1)
         assert (lonely["namespace"], len(lonely["better"])) == ("default", 1)
         assert (
@@ -289,7 +337,10 @@ async def test_similar_words_with_another_meaning_are_not_mistaken(project: Path
         receipt = await told(client, "record_error", error="ValueError: bad date", message="import failed")
         assert receipt["understood"] == ["error 'ValueError: import failed': new"]
         grouped = await told(client, "set_noise", regex="GET /(a|b)/.*")
-        assert grouped["understood"] == ["noise rule 'GET /(a|b)/*': in effect"]
+        assert grouped["understood"] == ["noise rule 'GET /*/*': in effect"]
+        patterns = ["[HMR] a|b", "favicon (404)", "/health/live", "/api/"]
+        plain = await told(client, "set_noise", pattern=patterns)
+        assert plain["understood"] == [f"noise rule {pattern!r}: in effect" for pattern in patterns]
 
 
 async def test_saving_again_adds_and_never_resets(project: Path) -> None:
