@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
@@ -34,7 +35,7 @@ from snapshot_plugin.memory.files import (
     Scan,
     encoded,
 )  # fmt: skip
-from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
+from snapshot_plugin.memory.kinds import KINDS, SESSIONS, Entry, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.shapes import with_shapes
 from snapshot_plugin.memory.understand import understand
@@ -134,11 +135,15 @@ class MemoryView:
 
     @property
     def keys(self) -> dict[str, list[str]]:
-        """The keys of every namespace, in order."""
+        """What each namespace holds: the keys of its entries; for a document, the names in it, oldest first."""
         found: dict[str, list[str]] = {}
         for name in sorted(self.entries):
-            found.setdefault(name.namespace, []).append(name.key)
-        return found
+            kind = KINDS.get(name.namespace)
+            known = self.document(name.namespace).entries if kind else {}
+            keys = found.setdefault(name.namespace, list(known))
+            if name.key not in known and not (kind and name == kind.document):
+                keys.append(name.key)
+        return {namespace: keys for namespace, keys in found.items() if keys}
 
     @property
     def total(self) -> int:
@@ -158,7 +163,11 @@ class MemoryView:
 
     def _missing(self, name: Name) -> SnapshotError:
         self.scan.refuse(name.path)
-        return NotFound(f"the memory has no {name}", hint="list the namespace to see its keys")
+        keys = self.keys.get(name.namespace, [])
+        if not keys:
+            return NotFound(f"the namespace {name.namespace!r} is empty")
+        near = get_close_matches(name.key, keys, 5, 0.5) or keys[-5:]
+        return NotFound(f"the memory has no {name}", hint=f"there is {', '.join(map(repr, near))}")
 
     def document(self, namespace: str) -> MemoryDocument:
         """The document of a namespace, merged with the namespace's entries under other keys, within the limits."""
@@ -196,11 +205,17 @@ class MemoryView:
         return Saved(namespace=change.namespace, key=change.key, **receipt)
 
     def _begin(self, change: MemoryChange) -> Entry:
-        self.meta |= {"session_count": self.meta["session_count"] + 1, "last_session": change.at}
+        before = max(self.meta["session_count"], self._last_session() if self.is_new else 0)
+        self.meta |= {"session_count": before + 1, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
         for namespace in (ERRORS, PERFORMANCE):  # reading removes what is too old
             self.document(namespace)
         return {}
+
+    def _last_session(self) -> int:
+        """The latest session that the documents name; for a memory whose count was lost."""
+        entries = [entry for namespace in KINDS for entry in self.document(namespace).entries.values()]
+        return max((entry.get(field, 0) for entry in entries for field in SESSIONS), default=0)
 
     def _end(self, change: MemoryChange) -> Entry:
         self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
@@ -269,6 +284,10 @@ class MemoryView:
         return {}
 
     def _clear(self, change: MemoryChange) -> Entry:
+        if change.namespace:
+            self._remove(*[name for name in self.entries if name.namespace == change.namespace])
+            self._documents.pop(change.namespace, None)
+            return {}
         paths = [entry.path for entry in (*self.scan.entries.values(), *self.entries.values())]
         self._writes = dict.fromkeys([*paths, *self.scan.damaged])
         self.entries, self._documents = {}, {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from snapshot_plugin.memory.changes import MemoryView, Persistence
 from snapshot_plugin.memory.documents import is_degraded, is_resolved, matching_rule, sessions_to_fix
-from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE, Name
+from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
 from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
 from snapshot_plugin.model.value import Timestamp, Value
 
@@ -197,15 +198,12 @@ def _known(entry: Entry) -> KnownError:
 
 def stats_of(view: MemoryView, **about: Any) -> MemoryStats:
     """The statistics from *view*, with the fields in *about*."""
-    spaces = {
-        namespace: NamespaceStats(
-            entries=len(view.document(namespace).entries if namespace in KINDS else keys),
-            bytes=sum(view.entries[Name(namespace, key)].size for key in keys),
-        )
-        for namespace, keys in view.keys.items()
-    }
+    sizes = Counter[str]()
+    for entry in view.entries.values():
+        sizes[entry.name.namespace] += entry.size
+    spaces = {name: NamespaceStats(entries=len(keys), bytes=sizes[name]) for name, keys in view.keys.items()}
     return MemoryStats(
-        total_bytes=sum(space.bytes for space in spaces.values()), namespaces=spaces,
+        total_bytes=sizes.total(), namespaces=spaces,
         session_count=view.meta["session_count"],
         oldest=min((entry.saved_at for entry in view.entries.values()), default=None), **about,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from snapshot_plugin.errors import MemoryReadOnly, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.memory.changes import META, MemoryChange, MemoryView, Outcome, Persistence, Saved
+from snapshot_plugin.memory.changes import MemoryChange, MemoryView, Outcome, Persistence, Saved
 from snapshot_plugin.memory.files import DIRECTORY, NOISE, PENDING, SUFFIX, MemoryFiles, Name, encoded
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
@@ -232,8 +232,7 @@ class MemoryEngine:
 
 
 def _is_damaged(path: tuple[str, ...]) -> str:
-    anew = "; sessions are counted anew" if path == META else ""
-    return f"{'/'.join(path)} is damaged{anew}"
+    return f"{'/'.join(path)} is damaged"
 
 
 class ProjectSizes:

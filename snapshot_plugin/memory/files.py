@@ -88,9 +88,12 @@ def namespace_of(text: str | None) -> str:
     return _SAME.get(named, named)
 
 
-def name_of(namespace: str | None, key: str) -> Name:
-    """The name of an entry. Raises `InvalidInput` if a part cannot be a file name or holds a secret."""
-    return Name(namespace_of(namespace), _checked("key", key))
+def name_of(namespace: str | None, key: str, *, any_length: bool = False) -> Name:
+    """The name of an entry. Raises `InvalidInput` if a part cannot be a file name or holds a secret.
+
+    With *any_length*, the key may be the name of an entry in a document, which can be too long for a file.
+    """
+    return Name(namespace_of(namespace), _checked("key", key, any_length=any_length))
 
 
 def name_in_file(directory: str, file: str) -> Name | None:
@@ -108,11 +111,11 @@ def _decoded(file: str) -> str | None:
     )
 
 
-def _checked(what: str, name: str) -> str:
+def _checked(what: str, name: str, *, any_length: bool = False) -> str:
     if name in _RESERVED:
         raise InvalidInput(f"the {what} {name!r} is reserved", hint="choose another name")
     try:
-        if session_id_of(dirname_of(name)) != name:
+        if session_id_of(dirname_of(name)) != name and not any_length:
             raise InvalidInput(f"the {what} {name:.60}… is too long for a file name", hint="choose a shorter one")
     except InvalidSessionId as error:
         reason = error.message.partition(": ")[2]

@@ -29,7 +29,7 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.changes import Persistence, Saved
@@ -197,28 +197,32 @@ class ProjectMemory:
             NotFound: there is none.
             SnapshotCorrupted: its file is damaged, and was set aside.
         """
-        name = name_of(namespace, key)
+        name = name_of(namespace, key, any_length=True)
         data = await self._run(lambda: self._engine_of(name.namespace).load(name))
         if name.namespace == BASELINES:
             self._engine.queue.append(self._engine.change("touch", name))
         return data
 
     async def list(self, namespace: str | None) -> Sequence[str]:
-        """The sorted keys of a namespace; empty for an unused namespace."""
+        """The keys of a namespace; in ``errors`` and the like, the names in its document. Each can be loaded."""
         return (await self.namespaces()).get(namespace_of(namespace), [])
 
     async def namespaces(self) -> Mapping[str, Sequence[str]]:
-        """All namespaces with entries, and their keys."""
+        """All namespaces with entries, and their keys as `list` returns them."""
         return await self._run(lambda: self._engine.view().keys | self._user.view().keys)
 
     async def delete(self, namespace: str | None, key: str) -> None:
         """Remove an entry, or one entry of a document. Raises `NotFound`, and otherwise as `save`."""
-        await self._submit("delete", name_of(namespace, key))
+        await self._submit("delete", name_of(namespace, key, any_length=True))
 
-    async def clear(self) -> None:
-        """Permanently remove everything in the project's memory. The namespace ``global`` stays."""
-        await self._submit("clear")
-        self._engine.session, self._engine.previous = 1, None
+    async def clear(self, namespace: str | None = None) -> None:
+        """Permanently remove all entries of *namespace*.
+
+        With None, everything in the project's memory; the namespace ``global`` stays.
+        """
+        await self._submit("clear", None if namespace is None else Name(namespace_of(namespace), ""))
+        if namespace is None:
+            self._engine.session, self._engine.previous = 1, None
 
     async def stats(self) -> MemoryStats:
         """How much is stored, by namespace."""
@@ -278,13 +282,7 @@ class ProjectMemory:
         Raises:
             NotFound: there is no such baseline.
         """
-        try:
-            stored = await self.load(BASELINES, name)
-        except NotFound as error:
-            names = await self.list(BASELINES)
-            raise NotFound(
-                f"there is no baseline {name!r}", hint=f"there are: {', '.join(names)}" if names else ""
-            ) from error
+        stored = await self.load(BASELINES, name)
         clean, _ = await self._run(lambda: without_secrets(observed))
         return await self._run(lambda: differences(baseline_data(stored), with_shapes(clean)[0]))
 
@@ -326,9 +324,8 @@ class ProjectMemory:
         unresolved = [error for error, entry in errors.items() if not is_resolved(entry)]
         if name not in unresolved:
             there_are = f"the unresolved ones are {', '.join(map(repr, unresolved[-5:]))}"
-            raise InvalidInput(
-                f"there is no unresolved error {name!r}", hint=there_are if unresolved else "none is unresolved"
-            )
+            what = f"{name!r} is resolved already" if name in errors else f"there is no unresolved error {name!r}"
+            raise InvalidInput(what, hint=there_are if unresolved else "none is unresolved")
         data = {**without_secrets(dict(about or {}))[0], "fingerprint": name, "resolved": True}
         return await self._submit("save", KINDS[ERRORS].document, data)
 

@@ -15,7 +15,7 @@ import pytest
 from snapshot_plugin.errors import LimitExceeded, NotFound, StoreUnavailable
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
 from snapshot_plugin.testing.clock import FixedClock
-from tests.memory.opening import Opener
+from tests.memory.opening import Opener, names_in
 
 pytestmark = pytest.mark.anyio
 
@@ -386,12 +386,15 @@ async def test_scenario_17_501st_error_evicts_the_first(open_memory: Opener) -> 
         assert (await memory.load("errors", "history"))["entries"][0]["fingerprint"] == "F1"
 
 
-async def test_scenario_17_errors_saved_under_keys_of_their_own_join_the_history(open_memory: Opener) -> None:
+async def test_scenario_17_errors_saved_under_keys_of_their_own_join_the_history(
+    open_memory: Opener, project: Path
+) -> None:
     async with open_memory(limits=MemoryLimits(errors=3)) as memory:
         for n in range(3):
             await memory.save("errors", f"e{n}", {"message": "boom"})
         assert (await memory.save("errors", "e3", {"message": "boom"})).trimmed == 1
-        assert list(await memory.list("errors")) == ["history"]
+        assert names_in(project / ".asnap/errors") == {"history.json"}
+        assert list(await memory.list("errors")) == ["e1", "e2", "e3"]
         assert (await memory.load("errors", "e3"))["message"] == "boom"
         context = await memory.load_context()
         assert sorted(e.fingerprint for e in context.error_history.unresolved) == ["e1", "e2", "e3"]
@@ -415,7 +418,7 @@ async def test_scenario_18_errors_unseen_for_thirty_days_are_removed(
     async with open_memory() as memory:
         entries = (await memory.load("errors", "history"))["entries"]
         assert [entry["fingerprint"] for entry in entries] == ["recurring"]
-        assert list(await memory.list("errors")) == ["history"]
+        assert list(await memory.list("errors")) == ["recurring"]
 
 
 @pytest.mark.requirement("GASOLINE-SECURITY-MODE", "GASOLINE-P-PRIVACY-USERS")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver.tools.base import Tool
@@ -21,14 +22,23 @@ from snapshot_plugin.memory.understand import understand
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
 _More = Annotated[dict[str, Any] | None, argument("Anything else you know about it.")]
-_Page = Annotated[int | None, argument("For load of a long list: where to start, how many.", ge=0)]
-_ACTIONS = {"get": "load", "read": "load", "recall": "load", "set": "save", "put": "save", "remove": "delete"}
+_Page = Annotated[int | None, argument("For list, and load of a long list: where to start, how many.", ge=0)]
+_ACTIONS = {
+    **dict.fromkeys(("set", "put", "store", "write", "add", "update", "remember"), "save"),
+    **dict.fromkeys(("get", "read", "recall", "fetch", "show"), "load"),
+    **dict.fromkeys(("remove", "forget", "clear"), "delete"),
+    **dict.fromkeys(("keys", "ls"), "list"), "info": "stats",
+}  # fmt: skip
+_MOST_KEYS, _MOST_ENTRIES, _MOST_LINES = 100, 50, 20
+"""How many keys, entries of a document, and lines of a receipt an answer has unless more are asked for."""
 _KEY = ("key", "name", "id")
 _DATA = ("data", "value", "content", "body", "json")
 _SEEN = ("observed", "data", "observation", "current", "actual")
 _Action = Annotated[
-    Literal["save", "load", "list", "delete", "stats"], BeforeValidator(lambda said: _ACTIONS.get(said, said))
+    Literal["save", "load", "list", "delete", "stats"],
+    BeforeValidator(lambda said: _ACTIONS.get(str(said).strip().lower(), str(said).strip().lower())),
 ]
+_Number = BeforeValidator(lambda said: str(said) if isinstance(said, int) else said)
 
 
 async def session_store(
@@ -36,19 +46,19 @@ async def session_store(
     project: Served,
     action: Annotated[_Action, argument("What to do.")],
     namespace: Annotated[str | None, argument('A logical group; "default" if left out.')] = None,
-    key: Annotated[str | None, argument("The entry's name. Needed for save, load, delete.", *_KEY)] = None,
+    key: Annotated[str | None, _Number, argument("The entry's name. Needed for save, load, delete.", *_KEY)] = None,
     data: Annotated[Any, argument("For save: any JSON value but null.", *_DATA)] = None,
-    confirm: Annotated[bool, argument('For delete of namespace "*": must be true.')] = False,
+    confirm: Annotated[bool, argument("For delete of a whole namespace: must be true.")] = False,
     start: _Page = None,
     limit: _Page = None,
-    more: dict[str, Any] | None = None,  # noqa: ARG001 — takes the rest
+    more: dict[str, Any] | None = None,
 ) -> Answer:
     """Remember things for later sessions in this project, and recall them.
 
     save: keep `data` (any JSON) as `key` of `namespace`; on disk when this returns. The answer says what was
-    understood, what was ignored, and how to do it better. load: get it back. list: the keys of a namespace; without
-    a namespace, all namespaces. delete: remove an entry; with namespace "*" and confirm=true, everything. stats:
-    how much is stored.
+    understood, what was ignored, and how to do it better. load: get it back. list: what a namespace holds; without
+    a namespace, all namespaces. delete: remove an entry; without a key and with confirm=true, the whole namespace,
+    and with namespace "*" everything. stats: how much is stored.
 
     Namespaces with a meaning (in the first four, saving adds to what is known and never resets it, and `key` may be
     left out):
@@ -69,30 +79,29 @@ async def session_store(
     answer: Answer
     if action == "stats":
         answer = {"stats": await _stats(memory)}
-    elif action == "list" and namespace is None:
-        known = (await memory.stats()).namespaces
-        keys = {name: len(keys) for name, keys in (await memory.namespaces()).items()}
-        answer = {"namespaces": keys | {name: known[name].entries for name in known}}
+    elif action == "list" and namespace in (None, "*"):
+        answer = {"namespaces": {name: len(keys) for name, keys in (await memory.namespaces()).items()}}
     elif action == "list":
-        answer = {"namespace": namespace_of(namespace), "keys": list(await memory.list(namespace))}
-    elif action == "delete" and namespace == "*":
-        if not confirm:
-            what = "this would delete everything the project's memory holds"
-            raise InvalidInput(what, hint="ask the user, then pass confirm=true")
-        await memory.clear()
-        answer = {"namespace": "*", "cleared": True}
+        keys = list(await memory.list(namespace))
+        answer = {"namespace": namespace_of(namespace), **_page("keys", keys, start, limit, _MOST_KEYS)}
+    elif action == "delete" and (namespace == "*" or key in (None, "*")):
+        answer = await _cleared(memory, namespace, is_sure=confirm)
     else:
+        data, ignored = (data, more or {}) if data is not None else (more or None, {})
         name = await _name(memory, action, namespace, key, data)
         answer = {"namespace": name[0], "key": name[1]}
         if action == "load":
-            answer |= _page(await memory.load(*name), start, limit)
+            answer |= _loaded(name, await memory.load(*name), start, limit)
         elif action == "delete":
             await memory.delete(*name)
         elif data is None:
             raise InvalidInput("save needs data", hint="pass data=…, any JSON value but null")
         else:
             saved = await memory.save(*name, data)
-            advised = saved.evolve(better=(*saved.better, *_advice(namespace, data)))
+            unused = (f"{argument!r}: not an argument; put it into data" for argument in ignored)
+            advised = saved.evolve(
+                ignored=(*saved.ignored, *unused), better=(*saved.better, *_advice(namespace, data))
+            )
             answer |= {field: value for field, value in _receipt(memory, advised).items() if value != []}
     return {"action": action, **answer, "persistence": memory.persistence, "notices": list(memory.notices)}
 
@@ -112,8 +121,8 @@ async def record_error(
     *,
     project: Served,
     error: Annotated[Any, argument("The message, or an object or list with what you know.")] = None,
-    fingerprint: Annotated[str | None, argument("The error's name; made from the rest if left out.")] = None,
-    count: Annotated[int | None, argument("How often it occurred; 1 if left out.", ge=1)] = None,
+    fingerprint: Annotated[Any, argument("The error's name; made from the rest if left out.")] = None,
+    count: Annotated[Any, argument("How often it occurred; 1 if left out.")] = None,
     resolved: Annotated[Any, argument("true or a date once it is fixed.")] = None,
     more: _More = None,
 ) -> Answer:
@@ -136,8 +145,8 @@ async def observe_endpoint(
     *,
     project: Served,
     endpoint: Annotated[Any, argument('As "GET /api/users".')] = None,
-    method: str | None = None,
-    path: str | None = None,
+    method: Any = None,
+    path: Any = None,
     response: Annotated[Any, argument("What it answered, or its shape.")] = None,
     ms: Annotated[Any, argument('How long it took: milliseconds, or "1.2s".')] = None,
     more: _More = None,
@@ -173,7 +182,9 @@ async def set_noise(
 async def compare_baseline(
     *,
     project: Served,
-    name: Annotated[str, argument("The baseline's key.", "name", "key", "baseline", "baseline_name", "feature")],
+    name: Annotated[
+        str, _Number, argument("The baseline's key.", "name", "key", "baseline", "baseline_name", "feature")
+    ],
     observed: Annotated[Any, argument("What you see now, in the form the baseline was saved in.", *_SEEN)] = None,
     more: dict[str, Any] | None = None,
 ) -> Answer:
@@ -212,11 +223,11 @@ async def _name(
     if namespace is None and key is not None and re.match(r"[a-z_]+/.", key):
         namespace, _, key = key.partition("/")
     space = namespace_of(namespace)
-    if key is None and space == BASELINES and isinstance(data, dict) and isinstance(data.get("name"), str):
-        key = data["name"]
+    if key is None and space == BASELINES and isinstance(data, dict):
+        key = next((data[field] for field in ("name", "feature") if isinstance(data.get(field), str)), None)
     key = KINDS[space].document.key if key is None and space in KINDS else key
     if key is None:
-        keys = "" if action == "save" else f"; there are: {', '.join(await memory.list(space)) or 'none'}"
+        keys = "" if action == "save" else f"; there are: {_named(await memory.list(space))}"
         belongs = f"; or save {_belongs(space)}" if action == "save" and space in _BESIDE else ""
         raise InvalidInput(
             f"{action} needs a key", hint=f"pass key, the name of the entry in {space!r}{keys}{belongs}"
@@ -224,9 +235,36 @@ async def _name(
     return space, key
 
 
+async def _cleared(memory: ProjectMemory, namespace: str | None, *, is_sure: bool) -> Answer:
+    """Delete a whole namespace, or everything, if the agent is sure."""
+    if namespace == "*":
+        if not is_sure:
+            what = "this would delete everything the project's memory holds"
+            raise InvalidInput(what, hint="ask the user, then pass confirm=true")
+        await memory.clear()
+        return {"namespace": "*", "cleared": True}
+    space = namespace_of(namespace)
+    if not is_sure:
+        raise InvalidInput(
+            "delete needs a key",
+            hint=f"there are: {_named(await memory.list(space))}; or pass confirm=true to delete all of {space!r}",
+        )
+    await memory.clear(space)
+    return {"namespace": space, "cleared": True}
+
+
+def _named(keys: Sequence[str]) -> str:
+    return ", ".join(_few([key if len(key) <= 60 else f"{key[:59]}…" for key in keys])) or "none"  # noqa: PLR2004
+
+
+def _few(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], f"… {more} more"] if more > 0 else list(lines)
+
+
 def _receipt(memory: ProjectMemory, saved: Saved) -> Answer:
     return answer_of(
-        understood=list(saved.understood), ignored=list(saved.ignored), better=list(saved.better),
+        understood=_few(saved.understood), ignored=_few(saved.ignored), better=_few(saved.better),
         bytes=saved.bytes or None, evicted=list(saved.evicted) or None, trimmed=saved.trimmed or None,
         redacted=saved.redacted, persistence=memory.persistence, notices=list(memory.notices),
     )  # fmt: skip
@@ -253,17 +291,25 @@ def _advice(namespace: str | None, data: Any) -> list[str]:
     return []
 
 
-def _page(data: Any, start: int | None, limit: int | None) -> Answer:
-    """A whole entry; with *start* or *limit*, a part of the list in it, newest last, and the list's length."""
+def _loaded(name: tuple[str, str], data: Any, start: int | None, limit: int | None) -> Answer:
+    """An entry; of a long list in it, the part that *start* and *limit* name; of a document, its newest entries."""
     field = (
         next((n for n, value in data.items() if isinstance(value, list)), None) if isinstance(data, dict) else None
     )
     items = data if field is None else data[field]
-    if (start is None and limit is None) or not isinstance(items, list):
+    is_document = name[0] in KINDS and name == KINDS[name[0]].document
+    if not isinstance(items, list) or (start is None and limit is None and not is_document):
         return {"data": data}
-    first = start or 0
+    page = _page("data", items, start, limit, _MOST_ENTRIES)
+    return page if field is None else {**page, "data": {field: page["data"]}}
+
+
+def _page(what: str, items: list[Any], start: int | None, limit: int | None, most: int) -> Answer:
+    """The last *most* of *items*, or what *start* and *limit* name; where that starts, and how many there are."""
+    is_asked = start is not None or limit is not None
+    first = start or 0 if is_asked else max(0, len(items) - most)
     page = items[first : None if limit is None else first + limit]
-    return {"data": page if field is None else {field: page}, "start": first, "total": len(items)}
+    return {what: page} | ({"start": first, "total": len(items)} if is_asked or len(page) < len(items) else {})
 
 
 async def _stats(memory: ProjectMemory) -> Answer:
