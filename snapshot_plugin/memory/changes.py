@@ -1,6 +1,6 @@
 """Changes to a memory, and a view of the memory with changes applied. Only this module defines what a change does.
 
-A `MemoryChange` is plain data, so another process can apply it, or apply it later.
+A `MemoryChange` is plain data, so it can be applied later, to what is on disk then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from snapshot_plugin.errors import (
     Damaged,
@@ -46,7 +46,7 @@ __all__ = ["META", "MemoryChange", "MemoryView", "Outcome", "Persistence", "Save
 
 META: Final = ("meta.json",)
 Persistence = Literal["disk", "memory", "read-only"]
-"""Where saves go: to disk; only to this process's memory; or to ``.pending`` until the lock is free."""
+"""Where saves go: to disk; only to this process's memory; the same, because another process keeps the lock."""
 
 
 class MemoryChange(NamedTuple):
@@ -70,7 +70,7 @@ class Saved(Value):
 
     `understood` says what the memory made of it, `ignored` what it did not use and why, `better` how to write it
     next time. `evicted` names entries that had to go, `trimmed` counts entries that left a full document,
-    `redacted` counts what was taken out by kind. `persistence` is ``disk`` unless the change waits to be written.
+    `redacted` counts what was taken out by kind.
     """
 
     namespace: str = ""
@@ -82,10 +82,8 @@ class Saved(Value):
     evicted: tuple[str, ...] = ()
     trimmed: int = 0
     redacted: dict[str, int] = Field(default_factory=dict)
-    persistence: Persistence = "disk"
 
 
-_CHANGES: Final = TypeAdapter(list[MemoryChange])
 Outcome = Saved | SnapshotError
 """The result of a change: its receipt, or the error that refused it."""
 
@@ -117,9 +115,6 @@ class MemoryView:
         self.is_new = stored is None
         self.meta: Entry = {**new, **(stored or {}), "project": str(files.root)}
         self._meta_before = stored
-        pending = {path: self._stored(path, _CHANGES.validate_python) for path in self.scan.pending}
-        self.pending = {path: group for path, group in pending.items() if group is not None}
-        """The changes in each file of ``.pending``. They are not applied yet."""
 
     def _stored(self, path: tuple[str, ...], check: Callable[[Any], Any] = lambda raw: raw) -> Any:
         """The content of a file as *check* returns it; None if there is no such file, or it is damaged."""

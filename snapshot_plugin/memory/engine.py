@@ -2,8 +2,8 @@
 
 A write holds a kernel lock while it reads the memory, applies its changes and replaces the files, so any number of
 processes can write in turn, and none blocks the others while it is idle or after it has died. A change that cannot
-be written now waits: in ``.pending``, durably, if another process keeps the lock too long; in this process, if the
-disk refuses. The next write, by any process, applies what is in ``.pending``.
+be written now, because the disk refuses or another process keeps the lock too long, waits in this process, and is
+written with the next write that succeeds.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import hashlib
 import json
 import threading
 from collections import deque
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from snapshot_plugin.errors import MemoryReadOnly, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import MemoryChange, MemoryView, Outcome, Persistence, Saved
-from snapshot_plugin.memory.files import DIRECTORY, NOISE, PENDING, SUFFIX, MemoryFiles, Name, encoded
+from snapshot_plugin.memory.files import DIRECTORY, NOISE, MemoryFiles, Name
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
-from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 
-__all__ = ["USER", "MemoryEngine"]
+__all__ = ["UNWRITTEN", "USER", "MemoryEngine"]
 
 USER: Final = "memory"
 """The directory of the namespace ``global``, in the user's state directory."""
+UNWRITTEN: Final = (StoreUnavailable, MemoryReadOnly)
+"""The errors of a change that is kept in memory, and written later."""
 _TIMEOUT: Final = 10.0
 """How long a write waits for other processes, in seconds."""
 
@@ -51,7 +51,7 @@ class MemoryEngine:
         """The session that changes belong to, and when the session before it ended."""
         self.previous: str | None = None
         self.queue: list[MemoryChange] = []
-        """Changes that are not on disk: observations until the next flush, and changes that the disk refused.
+        """Changes that are not on disk: observations until the next flush, and changes that could not be written.
 
         Any thread may append; only this class removes.
         """
@@ -82,7 +82,7 @@ class MemoryEngine:
 
     def load(self, name: Name) -> Any:
         """An entry's data. Raises `NotFound`; or `SnapshotCorrupted` for a damaged file, which is set aside."""
-        if not self.queue and not (self.root / self.files.name / PENDING).exists():
+        if not self.queue:
             with contextlib.suppress(SnapshotError):  # most entries are in a file of that name; this is fast
                 return self.files.read(name.path)
         with self._guard:
@@ -90,7 +90,7 @@ class MemoryEngine:
         try:
             return view.load(name)
         except SnapshotCorrupted as error:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(*UNWRITTEN):
                 self.write(self.change("check", name))
             damage = _is_damaged(view.entries[name].path)
             told = next((notice for notice in self._notices if notice.startswith(damage)), damage)
@@ -109,30 +109,26 @@ class MemoryEngine:
 
     def begin(self) -> None:
         """Count a session. If the disk refuses, it is counted in memory until the disk allows."""
-        with contextlib.suppress(StoreUnavailable):
+        with contextlib.suppress(*UNWRITTEN):
             self.write(self.change("begin"))
         self.session = self._count
 
     def write(self, change: MemoryChange | None = None) -> Saved:
         """Write what waits, then *change*; return its receipt. Both are on disk when it returns.
 
-        If another process keeps the lock, they are in ``.pending``, and `persistence` is ``read-only``.
-
         Raises:
             StoreUnavailable: the disk refuses; the change is kept in memory and written later.
+            MemoryReadOnly: another process keeps the lock; likewise.
             SnapshotError: the change was refused. What waited is written.
         """
         try:
             if self.sizes is None:  # a project's directory is never made
                 with disk_errors(f"making {self.root}"):
                     make_private_dir(self.root)
-            try:
-                with self.files.locked(_TIMEOUT), self._guard:
-                    outcome = self._commit(change)
-                    self.persistence, self._why = "disk", ""
-            except MemoryReadOnly as held:
-                return self._put_off(change, held)
-        except StoreUnavailable as error:
+            with self.files.locked(_TIMEOUT), self._guard:
+                outcome = self._commit(change)
+                self.persistence, self._why = "disk", ""
+        except UNWRITTEN as error:
             raise self._keep(change, error) from error
         if isinstance(outcome, SnapshotError):
             raise outcome
@@ -140,7 +136,7 @@ class MemoryEngine:
 
     def flush(self) -> None:
         """Write what waits, if anything does. Raises as `write`."""
-        if self.queue or self.files.scan().pending:
+        if self.queue:
             self.write()
 
     def keep_flushing(self, interval: float) -> None:
@@ -160,30 +156,19 @@ class MemoryEngine:
         if self._flusher is not None:
             self._flusher.join()
 
-    def _put_off(self, change: MemoryChange | None, held: MemoryReadOnly) -> Saved:
-        """Put the queue and *change* into ``.pending``, for the next process that gets the lock."""
-        with self._guard:
-            queued = self.queue[:]
-            group = [each._asdict() for each in (*queued, change) if each]
-            if group:
-                self.files.replace({(PENDING, f"{new_id()}{SUFFIX}"): encoded(group)})
-            del self.queue[: len(queued)]
-            self.persistence = "read-only"
-            self._why = f"read-only: {held.message}; saves are kept in .asnap/.pending and delivered later"
-            self.view()
-        name = change.name if change else Name("", "")
-        return Saved(namespace=name.namespace, key=name.key, persistence="read-only")
-
-    def _keep(self, change: MemoryChange | None, error: StoreUnavailable) -> StoreUnavailable:
+    def _keep(self, change: MemoryChange | None, error: SnapshotError) -> SnapshotError:
         """Keep *change* in memory; return the error that says so."""
+        is_held = isinstance(error, MemoryReadOnly)
         with self._guard:
             self.queue += [change] if change and change.op not in ("check", "end") else []
-            self.persistence = "memory"
-            self._why = f"the disk refuses; changes are kept in memory only: {error.message}"
+            self.persistence = "read-only" if is_held else "memory"
+            why = "read-only" if is_held else "the disk refuses"
+            self._why = f"{why}; changes are kept in memory only: {error.message}"
             self.view()
         what = "what waits" if change is None else change.name if change.namespace else change.op
         kept = "deleted in memory only" if change and change.op == "delete" else "kept in memory only"
-        return StoreUnavailable(f"{what} is {kept}, until the disk allows: {error.message}", hint=error.hint)
+        until = "the other process lets go" if is_held else "the disk allows"
+        return type(error)(f"{what} is {kept}, until {until}: {error.message}", hint=error.hint)
 
     def _commit(self, change: MemoryChange | None) -> Outcome:
         """Write what waits, and *change*, all or none; return the result of *change*."""
@@ -197,7 +182,7 @@ class MemoryEngine:
             with contextlib.suppress(StoreUnavailable):
                 where = f"; it is kept as {self.files.set_aside(path)}"
             self._notice(f"{_is_damaged(path)}{where}")
-        self.files.replace(writes | dict.fromkeys([*view.pending, *view.scan.unfinished]))
+        self.files.replace(writes | dict.fromkeys(view.scan.unfinished))
         del self.queue[: len(queued)]
         outcome = view.final(outcomes.pop()) if change else Saved()
         for refused in map(view.final, outcomes):
@@ -210,12 +195,12 @@ class MemoryEngine:
     # Inside ------------------------------------------------------------------------------------------------
 
     def _applied(self, changes: list[MemoryChange]) -> tuple[MemoryView, list[Outcome]]:
-        """The memory on disk, with what is in ``.pending`` and then *changes* applied; what came of each."""
+        """The memory on disk with *changes* applied, and what came of each."""
         view = MemoryView(self.files, self.limits, now=self.clock(), session=self.session, elsewhere=self.others())
         self._problems = self.files.problems(view.scan)
         if not self.session:
             self.previous = view.meta["last_session"]
-        outcomes = [view.apply(each) for each in chain(*view.pending.values(), changes)]
+        outcomes = [view.apply(each) for each in changes]
         self._count = view.meta["session_count"]
         return view, outcomes
 

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,15 +32,13 @@ from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
 
 __all__ = [
-    "API_SCHEMA", "BASELINES", "DAMAGED", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE", "PENDING",
+    "API_SCHEMA", "BASELINES", "DAMAGED", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE",
     "PERFORMANCE", "SUFFIX", "MemoryEntry", "MemoryFiles", "Name", "Scan", "encoded", "name_in_file", "name_of",
     "namespace_of",
 ]  # fmt: skip
 
 DIRECTORY: Final = ".asnap"
 DAMAGED: Final = ".damaged"
-PENDING: Final = ".pending"
-"""The directory for changes that wait for the lock."""
 SUFFIX: Final = ".json"
 _LOCK: Final = ".lease"
 _TEMPORARY: Final = ".tmp"
@@ -62,8 +59,6 @@ _RESERVED: Final = frozenset({"meta.json", "*"})
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024
 """A larger file is not read into memory. No entry comes near this size."""
-_UNFINISHED: Final = 3600.0
-"""A temporary file older than this many seconds is stale: no process is still writing it."""
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -141,10 +136,9 @@ class Scan:
     entries: dict[Name, MemoryEntry] = field(default_factory=dict)
     overhead: int = 0
     unusable: dict[tuple[str, ...], str] = field(default_factory=dict)
-    pending: list[tuple[str, ...]] = field(default_factory=list)
-    """The files with changes that wait, in their order; those set aside; those that killed writers left."""
     damaged: list[tuple[str, ...]] = field(default_factory=list)
     unfinished: list[tuple[str, ...]] = field(default_factory=list)
+    """The files that were set aside; those that killed writers left, to be removed under the lock."""
 
     def refuse(self, path: tuple[str, ...]) -> None:
         """Raise `StoreUnavailable` if *path* cannot be written: it, or its directory, is a link or not ours."""
@@ -222,9 +216,8 @@ class MemoryFiles:
         elif parent is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path[-1], dir_fd=parent)
-            if path[0] != PENDING:  # other processes write there
-                with self._opened() as top, contextlib.suppress(OSError):  # it is not empty
-                    os.rmdir(path[0], dir_fd=top)
+            with self._opened() as top, contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(path[0], dir_fd=top)
 
     def set_aside(self, path: tuple[str, ...]) -> str:
         """Move a damaged file to ``.damaged``, and return where it is now."""
@@ -246,20 +239,14 @@ class MemoryFiles:
         with disk_errors(f"looking through {self.name}"):
             for path, about in self._walk():
                 if path[-1].endswith(_TEMPORARY):
-                    # Without the lock, other processes write to directories whose names begin with a dot.
-                    is_shared = len(path) > 1 and path[0].startswith(".")
-                    if about.st_mtime <= time.time() - (_UNFINISHED if is_shared else 0):
-                        found.unfinished.append(path)
+                    found.unfinished.append(path)
                 elif len(path) == 1:
                     self._scan_top(path[0], about, found)
                 elif path[0] == DAMAGED:
                     found.damaged.append(path)
                     found.overhead += about.st_size
-                elif path[0] == PENDING:
-                    found.pending += [path] if path[1].endswith(SUFFIX) else []
                 elif not path[0].startswith("."):
                     self._scan_file(path, about, found)
-        found.pending.sort()
         return found
 
     def _walk(self, *parts: str) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
@@ -277,7 +264,7 @@ class MemoryFiles:
     def _scan_top(name: str, about: os.stat_result, found: Scan) -> None:
         found.overhead += about.st_size if stat.S_ISREG(about.st_mode) else 0
         why = _unusable(about, stat.S_ISREG if name in _RESERVED else stat.S_ISDIR)
-        if why and (name in (DAMAGED, PENDING) or not name.startswith(".")):
+        if why and (name == DAMAGED or not name.startswith(".")):
             found.unusable[name,] = why
 
     def _scan_file(self, path: tuple[str, ...], about: os.stat_result, found: Scan) -> None:

@@ -11,10 +11,9 @@
 `observe_endpoint` and `record_timing` are collected and written every `flush_interval` seconds and at the end, so a
 crash loses at most that much of them; with ``durable=True`` they are written immediately.
 
-Several processes may use one memory: each write holds a kernel lock while it lasts. If another process keeps the
-lock too long, a change is kept in ``.asnap/.pending`` (the receipt says ``read-only``), and the next write of any
-process applies it. If the disk refuses, a save raises `StoreUnavailable`; the entry is kept in memory, can be
-loaded, and is written as soon as the disk allows.
+Several processes may use one memory: each write holds a kernel lock while it lasts. If the disk refuses, a save
+raises `StoreUnavailable`; if another process keeps the lock too long, `MemoryReadOnly`. The entry is then kept in
+memory, can be loaded, and is written with the next write that succeeds.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.changes import Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
 from snapshot_plugin.memory.documents import NoiseRule, is_resolved, matching_rule
-from snapshot_plugin.memory.engine import USER, MemoryEngine
+from snapshot_plugin.memory.engine import UNWRITTEN, USER, MemoryEngine
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
@@ -124,7 +123,7 @@ class ProjectMemory:
         """Write what is only in memory.
 
         Raises:
-            StoreUnavailable: it could not be written, and is still in memory.
+            StoreUnavailable, MemoryReadOnly: it could not be written, and is still in memory.
         """
         await self._run(self._engine.flush)
         await self._run(self._user.flush)
@@ -183,7 +182,7 @@ class ProjectMemory:
         Raises:
             InvalidInput: a name or the data cannot be stored.
             LimitExceeded: it is too large, or there is no room.
-            StoreUnavailable: the disk refused; the entry is kept in memory.
+            StoreUnavailable, MemoryReadOnly: it is not on disk, and is kept in memory.
         """
         name = name_of(namespace, key)
         clean, redacted = await self._run(lambda: without_secrets(data))
@@ -355,5 +354,5 @@ class ProjectMemory:
         change = self._engine.change("save", KINDS[namespace].document, without_secrets(data)[0])
         self._engine.queue.append(change)
         if len(self._engine.queue) > _MOST_COLLECTED:
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(*UNWRITTEN):
                 await self.flush()

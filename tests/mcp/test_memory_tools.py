@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from mcp_types import TextContent
 
 from snapshot_plugin.memory import files
+from snapshot_plugin.testing.clock import FixedClock
 from tests.mcp.servers import connected, refused, told
 
 pytestmark = pytest.mark.anyio
@@ -146,3 +148,40 @@ async def test_listing_all_namespaces_counts_what_they_hold(project: Path) -> No
         await told(client, "session_store", action="save", namespace="global", key="style", data={"indent": 2})
         listed = await told(client, "session_store", action="list")
         assert listed["namespaces"] == {"errors": 2, "notes": 1, "global": 1}
+
+
+@pytest.mark.parametrize("damage", ["{oops", '{"session_count": "four"}', None])
+async def test_lost_session_count_is_continued_from_what_is_stored(project: Path, damage: str | None) -> None:
+    for _ in range(3):
+        async with connected(project) as (client, _memory):
+            await told(client, "record_error", error="TypeError: x at app.js:42")
+            await told(client, "observe_endpoint", endpoint="GET /users", ms=100)
+    meta = project / ".asnap/meta.json"
+    meta.unlink() if damage is None else meta.write_text(damage)
+    async with connected(project) as (client, _memory):
+        assert (await told(client, "load_session_context"))["session_count"] == 4
+        slow = await told(client, "observe_endpoint", endpoint="GET /users", ms=500)
+        assert "was 100 ms, now 500 ms: DEGRADED" in slow["understood"][1]
+        fixed = await told(client, "record_error", fingerprint="TypeError_app.js:42", resolved=True)
+        assert "resolved after 4 sessions" in fixed["understood"][0]
+
+
+async def test_clock_that_was_set_back_loses_nothing(project: Path) -> None:
+    clock = FixedClock(datetime(2027, 1, 1, tzinfo=UTC))
+    async with connected(project, clock=clock) as (client, _):
+        await told(client, "record_error", error="TypeError: x at app.js:42")
+        await told(client, "observe_endpoint", endpoint="GET /users", ms=100)
+    clock.advance(timedelta(days=-45))
+    async with connected(project, clock=clock) as (client, _):
+        context = await told(client, "load_session_context")
+        assert context["error_history"]["unresolved_count"] == 1
+        slow = await told(client, "observe_endpoint", endpoint="GET /users", ms=500)
+        assert "DEGRADED" in slow["understood"][1]
+        again = await told(client, "record_error", error="TypeError: x at app.js:42")
+        assert "2 occurrences" in again["understood"][0]
+        fixed = await told(client, "record_error", fingerprint="TypeError_app.js:42", resolved=True)
+        assert "resolved after 2 sessions" in fixed["understood"][0]
+    async with connected(project, clock=clock) as (client, _):
+        context = await told(client, "load_session_context")
+        assert context["last_session"].startswith("2026-11-17")
+        assert context["error_history"]["unresolved"] == []

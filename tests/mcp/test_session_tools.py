@@ -126,6 +126,11 @@ async def test_project_entered_through_a_symlink_sees_only_its_own_sessions(tmp_
         async with connected(entered, store) as (client, _):
             listed = (await told(client, "list_snapshots"))["sessions"]
             assert [line["session_id"] for line in listed] == ["through-the-link"]
+            found = await told(client, "search_sessions", query="needle")
+            assert {hit["session_id"] for hit in found["hits"]} == {"through-the-link"}
+            await told(client, "show_session", session_id="through-the-link")
+            for hidden in ("of-the-other", "out-of-the-project"):
+                assert await refused(client, "show_session", session_id=hidden) == "snapshot_not_found"
 
 
 async def test_session_tools_redact_secrets(project: Path) -> None:

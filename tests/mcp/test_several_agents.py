@@ -88,18 +88,18 @@ async def test_nothing_acknowledged_is_lost_when_a_process_is_killed_while_it_wr
     assert kept(project) >= acknowledged | {"w", "last"}
 
 
-async def test_save_waits_for_a_process_that_keeps_the_lock_and_is_delivered_later(
+async def test_save_is_kept_while_another_process_holds_the_lock_and_is_delivered_later(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_TIMEOUT", 0.1)
     async with connected(project) as (client, _):
         assert await save(client, "w") == "disk"
         with locked(project / ".asnap/.lease", session_id="", timeout=1):
-            answer = await told(client, "session_store", action="save", namespace="notes", key="o", data=1)
-            assert answer["persistence"] == "read-only"
-            assert "another process is writing" in answer["notices"][0]
+            code = await refused(client, "session_store", action="save", namespace="notes", key="o", data=1)
+            assert code == "read_only"
             loaded = await told(client, "session_store", action="load", namespace="notes", key="o")
-            assert loaded["data"] == 1, "what was kept can be read"
+            assert (loaded["data"], loaded["persistence"]) == (1, "read-only"), "what was kept can be read"
+            assert "another process is writing" in loaded["notices"][0]
             assert kept(project) == {"w"}
         assert await save(client, "later") == "disk"
         assert kept(project) == {"w", "o", "later"}

@@ -47,6 +47,7 @@ _KILLED_EVERYWHERE = """
     import json, os, shutil, signal, sys
     from datetime import UTC, datetime
     from pathlib import Path
+    from snapshot_plugin.errors import MemoryReadOnly
     from snapshot_plugin.memory import engine as engines
     from snapshot_plugin.memory.changes import MemoryChange
     from snapshot_plugin.memory.engine import MemoryEngine
@@ -78,8 +79,10 @@ _KILLED_EVERYWHERE = """
             memory.write(change("save", "baselines", name, {"value": value}))
         memory.queue.append(change("save", "errors", "history", {"fingerprint": "E"}))
         with locked(project / ".asnap/.lease", session_id="", timeout=1):
-            receipt = memory.write(change("save", "b", "put-off", value))
-        assert receipt.persistence == "read-only"
+            try:
+                memory.write(change("save", "b", "put-off", value))
+            except MemoryReadOnly:
+                assert memory.persistence == "read-only"
         memory.write(change("delete", "baselines", "three"))
         memory.close()
 
@@ -109,7 +112,7 @@ _KILLED_EVERYWHERE = """
         assert memory.notices == (), memory.notices
         view = memory.view()
         assert view.meta["session_count"] in (2, 3)
-        assert not [file for file in project.glob(".asnap/**/*.tmp") if file.parent.name != ".pending"]
+        assert not list(project.glob(".asnap/**/*.tmp"))
         baselines = [name for name in view.entries if name.namespace == "baselines"]
         assert len(baselines) in (1, 2), baselines
         memory.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from snapshot_plugin.errors import (
     InvalidInput,
     LimitExceeded,
+    MemoryReadOnly,
     NotFound,
     SnapshotCorrupted,
     StoreUnavailable,
@@ -70,19 +70,6 @@ async def test_damaged_file_that_a_person_named_is_quarantined(open_memory: Open
             await memory.load("a", "My Note")
         assert (project / ".asnap/.damaged/a.My Note.json").read_text() == "{broken"
         assert await memory.namespaces() == {"a": ["k"]}
-
-
-async def test_damaged_change_that_waits_is_quarantined(open_memory: Opener, project: Path) -> None:
-    async with open_memory() as memory:
-        await memory.save("a", "k", 1)
-    pending = project / ".asnap/.pending"
-    pending.mkdir(mode=0o700)
-    (pending / "1.json").write_text('[{"op": "explode"}]')
-    async with open_memory() as memory:
-        assert len(memory.notices) == 1
-        assert await memory.load("a", "k") == 1
-    assert (project / ".asnap/.damaged/.pending.1.json").read_text() == '[{"op": "explode"}]'
-    assert names_in(pending) == set()
 
 
 async def test_unreadable_directory_is_never_taken_for_an_empty_memory(
@@ -152,15 +139,11 @@ async def test_leftovers_of_a_crash_are_removed(open_memory: Opener, project: Pa
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     leftovers = [project / ".asnap/meta.json.77.tmp", project / ".asnap/a/k.json.77.tmp"]
-    pending = [project / ".asnap/.pending/old.json.77.tmp", project / ".asnap/.pending/new.json.77.tmp"]
-    pending[0].parent.mkdir(mode=0o700)
-    for leftover in leftovers + pending:
+    for leftover in leftovers:
         leftover.write_text("half")
-    os.utime(pending[0], (0, 0))
     async with open_memory() as memory:
         assert list(await memory.list("a")) == ["k"]
     assert not any(leftover.exists() for leftover in leftovers)
-    assert [file.exists() for file in pending] == [False, True], "another process may still be writing the new one"
 
 
 async def test_writer_that_keeps_the_lock_makes_others_read_only_until_it_lets_go(
@@ -170,19 +153,31 @@ async def test_writer_that_keeps_the_lock_makes_others_read_only_until_it_lets_g
     async with open_memory() as memory:
         await memory.save("a", "k", 1)
     unfinished = project / ".asnap/a/k.json.77.tmp"
+    memory = open_memory()
     with locked(project / ".asnap/.lease", session_id="", timeout=1):
         unfinished.write_text("half")
-        async with open_memory() as memory:
-            assert (await memory.save("a", "k", 2)).persistence == "read-only"
-            assert await memory.load("a", "k") == 2, "what was kept can be read"
-            assert (memory.session_count, "read-only" in memory.notices[0]) == (2, True)
+        await memory.__aenter__()
+        with pytest.raises(MemoryReadOnly):
+            await memory.save("a", "k", 2)
+        await memory.record_error("collected")
+        with pytest.raises(MemoryReadOnly):
+            await memory.flush()
+        assert await memory.load("a", "k") == 2, "what was kept can be read"
+        assert (memory.session_count, memory.persistence, "read-only" in memory.notices[0]) == (
+            2,
+            "read-only",
+            True,
+        )
         assert json.loads((project / ".asnap/a/k.json").read_text()) == 1
         assert unfinished.exists(), "only the holder of the lock removes temporary files"
-    async with open_memory() as memory:
-        assert (memory.session_count, memory.persistence, memory.notices) == (3, "disk", ())
+    await memory.flush()
+    assert (memory.persistence, memory.notices) == ("disk", ())
     assert json.loads((project / ".asnap/a/k.json").read_text()) == 2
     assert not unfinished.exists()
-    assert names_in(project / ".asnap/.pending") == set()
+    await memory.aclose()
+    async with open_memory() as memory:
+        assert memory.session_count == 3
+        assert await memory.list("errors") == ["collected"]
 
 
 # Hands on the files ------------------------------------------------------------------------------------------
@@ -224,7 +219,7 @@ async def test_symlinks_are_not_followed(open_memory: Opener, project: Path, tmp
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", [".damaged", ".pending", "noise"])
+@pytest.mark.parametrize("where", [".damaged", "noise"])
 async def test_linked_directory_is_left_alone_and_blocks_nothing_else(
     open_memory: Opener, project: Path, tmp_path: Path, where: str
 ) -> None:
@@ -238,7 +233,7 @@ async def test_linked_directory_is_left_alone_and_blocks_nothing_else(
         await memory.record_error("boom")
         assert [error.fingerprint for error in (await memory.load_context()).error_history.unresolved] == ["boom"]
         assert memory.persistence == "disk"
-        assert [notice for notice in memory.notices if "link" in notice] or where == ".pending"
+        assert [notice for notice in memory.notices if "link" in notice]
         await memory.clear()
         assert await memory.namespaces() == {}
     assert names_in(outside) == {"config.json"}
