@@ -244,7 +244,7 @@ class MemoryView:
     def _add(self, change: MemoryChange) -> Entry:
         """Add the entries that were understood to their document; store other data under its own key."""
         namespace, kind = change.namespace, KINDS[change.namespace]
-        found = understand(namespace, change.key, change.data, moment_in(change.at) or self._now)
+        found = understand(namespace, change.key, change.data, change.at)
         if not found.entries:
             if change.name == kind.document or not change.data:
                 raise InvalidInput(f"nothing in it was understood; {kind.wanted}")

@@ -57,7 +57,7 @@ class MemoryDocument:
             raw = raw[kind.listed_as]
         if raw in ({}, [], None):
             return document
-        understood = understand(namespace, key, raw, at)
+        understood = understand(namespace, key, raw, rfc3339(at))
         for entry in understood.entries:
             document.entries.setdefault(entry[kind.named_by], dict(entry))
         if understood.unread:

@@ -332,13 +332,16 @@ SESSIONS: Final = ("first_session", "resolved_session", "session")
 
 def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -> tuple[Entry, Entry]:
     """The known fields of *item* under their stored names (those in *only*), and the remaining ones."""
-    kind, found = KINDS[namespace], {}
-    rest = {name: value for name, value in item.items() if value is not None}
-    for field in kind.fields.keys() & rest.keys():  # the stored form needs no search
-        value = kind.fields[field].read(rest[field]) if only is None or field in only else None
-        if value is not None:
-            found[field] = value
-            del rest[field]
+    kind = KINDS[namespace]
+    found: Entry = {}
+    rest: Entry = {}
+    for name, value in item.items():  # the stored form needs no search
+        about = kind.fields.get(name) if only is None or name in only else None
+        read = about.read(value) if about and value is not None else None
+        if read is not None:
+            found[name] = read
+        elif value is not None:
+            rest[name] = value
     if not rest:
         return found, rest
     names = {plain(name): name for name in reversed(rest)}

@@ -53,6 +53,7 @@ from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, baseline_data, differences, with_shapes
 from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
@@ -288,7 +289,7 @@ class ProjectMemory:
     async def set_noise(self, *rules: NoiseRule) -> Saved:
         """Store these noise rules; they apply immediately."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
-        document, now = KINDS[NOISE].document, self._clock()
+        document, now = KINDS[NOISE].document, rfc3339(self._clock())
         kept = {entry["pattern"] for entry in understand(NOISE, document.key, data, now).entries}
         known = (await self._run(self._engine.view)).document(NOISE).entries
         removed = [{"pattern": pattern, "remove": True} for pattern in known if pattern not in kept]

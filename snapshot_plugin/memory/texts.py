@@ -11,7 +11,7 @@ __all__ = ["TOOK", "fingerprint_in", "pattern_in", "request_in"]
 
 _NAMED: Final = r"[A-Za-z_]\w*(?:Error|Exception|Warning)"
 _TYPE: Final = re.compile(rf"(?m)^\s*(?:Uncaught\s+)?({_NAMED})\b|\b({_NAMED})(?=:)")
-_REQUEST: Final = re.compile(rf"(?:^|[\s\"'])(?:(?i:({'|'.join(METHODS)}))\s+)?((?:/|https?://)[^\s\"',;]*)")
+_REQUEST: Final = re.compile(rf"(?:^|[\s\"'])(?:(?i:({'|'.join(METHODS)}|wss?))\s+)?((?:/|https?://)[^\s\"',;]*)")
 TOOK: Final = re.compile(r"\d[\d.,]*\s?(?:[mµun]?s|m?secs?|(?:milli|micro)?seconds?)\b")
 """A duration with its unit."""
 _REGEX: Final = re.compile(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,7 +29,6 @@ from snapshot_plugin.memory.kinds import (
 )
 from snapshot_plugin.memory.shapes import shape_of
 from snapshot_plugin.memory.texts import TOOK, fingerprint_in, pattern_in, request_in
-from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["Understood", "understand"]
 
@@ -59,10 +57,10 @@ class Understood(NamedTuple):
     unread: list[Any]
 
 
-def understand(namespace: str, key: str, data: Any, at: datetime) -> Understood:
-    """Parse *data* that was saved as *key* of *namespace*, one of `KINDS`."""
+def understand(namespace: str, key: str, data: Any, now: str) -> Understood:
+    """Parse *data* that was saved as *key* of *namespace*, one of `KINDS`, at the RFC 3339 time *now*."""
     result = Understood([], [], [], [], [])
-    read, now = _READERS[namespace], rfc3339(at)
+    read = _READERS[namespace]
     for given, item in _items(namespace, None if plain(key) in _GENERIC else key, data, result):
         name = (given or "").strip() or None
         entry = read(name, item, now, result)
@@ -83,7 +81,8 @@ _Items = Iterator[tuple[str | None, Any]]
 def _items(namespace: str, name: str | None, data: Any, notes: Understood) -> _Items:
     kind = KINDS[namespace]
     if isinstance(data, list) and (namespace != PERFORMANCE or name is None or milliseconds(data) is None):
-        yield from (_pair(namespace, item) for item in data)
+        for inner, item in (_pair(namespace, item) for item in data):
+            yield from _several(namespace, inner, item) if isinstance(item, dict) else ((inner, item),)
     elif isinstance(data, str) and namespace != ERRORS and name is None:
         yield from ((None, line) for line in re.split(r"\s*\n\s*|[,;]\s*(?=/|[A-Z]+ /)", data.strip()))
     elif not isinstance(data, dict):

@@ -208,6 +208,8 @@ async def test_openapi_document_gives_methods_status_and_shapes(project: Path) -
         ]  # fmt: skip
         loaded = await store(client, "load", namespace="api_schema", key="GET /orders/{id}")
         assert loaded["data"]["shape"] == schema
+        await store(client, "save", namespace="api_schema", data="WS /socket")
+        assert (await store(client, "list", namespace="api_schema"))["keys"][-1] == "WS /socket"
         line = await store(client, "save", namespace="api_schema", data="GET /users 404 45ms")
         assert line["understood"] == [
             "endpoint 'GET /users': seen once",

@@ -116,6 +116,7 @@ ENDPOINTS = {
     "a group by method": save("api_schema", {"users": {"GET": "/api/users"}}),
     "methods of a path": save("api_schema", {"/api/users": {"methods": ["GET"], "response": {"id": 1}}}),
     "methods as text": save("api_schema", {"path": "/api/users", "methods": "GET"}),
+    "a list with methods as text": save("api_schema", [{"path": "/api/users", "methods": "GET"}]),
     "methods of a path as text": save("api_schema", {"/api/users": "GET"}),
     "the tool, with a list of methods": ("observe_endpoint", {"path": "/api/users", "method": ["GET"]}),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, Served, answer_of, argument, tool
 from snapshot_plugin.memory.understand import understand
+from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
@@ -135,7 +136,7 @@ async def record_error(
     memory = await project.memory()
     data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved)
     if str(resolved).lower() in CLOSED:
-        known = understand(ERRORS, KINDS[ERRORS].document.key, data, utc_now()).entries
+        known = understand(ERRORS, KINDS[ERRORS].document.key, data, rfc3339(utc_now())).entries
         if len(known) == 1:
             return _receipt(memory, await memory.resolve_error(known[0]["fingerprint"], data))
     return _receipt(memory, await memory.save(*KINDS[ERRORS].document, data))
