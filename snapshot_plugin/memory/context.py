@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -17,12 +18,14 @@ from snapshot_plugin.model.value import Timestamp, Value
 
 __all__ = [
     "ApiSchemaSummary", "BaselineSummary", "Degraded", "ErrorSummary", "KnownError", "MemoryStats",
-    "NamespaceStats", "NoiseSummary", "PerformanceSummary", "SessionContext", "bounded", "context_of", "stats_of",
+    "NamespaceStats", "NoiseSummary", "PerformanceSummary", "SessionContext", "bounded", "context_of", "few",
+    "stats_of",
 ]  # fmt: skip
 
 CONTEXT_BYTES: Final = 8000
 RECENTLY: Final = timedelta(days=7)
 RECENT_SESSIONS: Final = 3
+_MOST_KEYS: Final = 12
 
 
 class BaselineSummary(Value):
@@ -260,7 +263,7 @@ def _answer(context: SessionContext, preferences: dict[str, Any]) -> dict[str, A
     schema["coverage"] = f"{seen} endpoints observed in last {RECENT_SESSIONS} sessions"
     timings["degraded_since_last"] = [str(each) for each in context.performance.degraded_since_last]
     answer["performance_baselines"] = timings
-    answer["other_namespaces"] = {name: _few(keys) for name, keys in context.other_namespaces.items()}
+    answer["other_namespaces"] = {name: few(keys, _MOST_KEYS) for name, keys in context.other_namespaces.items()}
     answer["preferences"] = {key: _cut(json.dumps(value)) for key, value in preferences.items()}
     answer["notices"] = [_cut(notice, 300) for notice in context.notices]
     return answer
@@ -279,6 +282,7 @@ def _cut(text: str, most: int = 160) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _few(keys: tuple[str, ...], most: int = 12) -> list[str]:
-    more = [f"… {len(keys) - most} more"] if len(keys) > most else []
-    return [_cut(key, 60) for key in keys[:most]] + more
+def few(texts: Sequence[str], most: int, longest: int = 60) -> list[str]:
+    """The first *most* of *texts*, each truncated, and how many more there are."""
+    more = [f"… {len(texts) - most} more"] if len(texts) > most else []
+    return [_cut(text, longest) for text in texts[:most]] + more

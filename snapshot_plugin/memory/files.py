@@ -53,8 +53,10 @@ GLOBAL: Final = "global"
 
 _SAME: Final = {
     "error_history": ERRORS, "baseline": BASELINES, "noise_config": NOISE, "performance_baselines": PERFORMANCE,
-    "_global": GLOBAL,
+    "noise_rules": NOISE, "_global": GLOBAL, **dict.fromkeys(("api", "apis", "endpoints", "routes"), API_SCHEMA),
+    **dict.fromkeys(("timing", "timings", "latency", "latencies"), PERFORMANCE),
 }  # fmt: skip
+"""Other names of the known namespaces. Data that is not understood there keeps its own key."""
 _RESERVED: Final = frozenset({"meta.json", "*"})
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024

@@ -317,15 +317,16 @@ async def test_refused_arguments_are_named_in_plain_words(
         ("timings", {"GET /x": 15}, "performance"), ("noise_rules", ["favicon"], "noise"),
     ],
 )  # fmt: skip
-async def test_namespace_beside_a_known_one_is_told_where_it_belongs(
+async def test_other_name_of_a_known_namespace_is_understood(
     project: Path, namespace: str, data: Any, belongs: str
 ) -> None:
     async with connected(project) as (client, _):
-        result = await client.call_tool("session_store", {"action": "save", "namespace": namespace, "data": data})
-        assert result.is_error
-        assert f'namespace "{belongs}"' in str(result.content)
-        saved = await told(client, "session_store", action="save", namespace=namespace, key="a", data=data)
-        assert f'namespace "{belongs}"' in saved["better"][0]
+        saved = await told(client, "session_store", action="save", namespace=namespace, data=data)
+        assert (saved["namespace"], len(saved["understood"])) == (belongs, 1)
+        await told(client, "session_store", action="save", namespace=namespace, key="about", data=[[1]])
+        kept = await told(client, "session_store", action="load", namespace=namespace, key="about")
+        assert kept["data"] == [[1]], "what is not understood is kept as it is"
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {belongs: 2}
 
 
 async def test_similar_words_with_another_meaning_are_not_mistaken(project: Path) -> None:

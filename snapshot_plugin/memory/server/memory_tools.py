@@ -12,7 +12,7 @@ from pydantic import BeforeValidator
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.memory.changes import Saved
-from snapshot_plugin.memory.context import bounded
+from snapshot_plugin.memory.context import bounded, few
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
@@ -229,10 +229,7 @@ async def _name(
     key = KINDS[space].document.key if key is None and space in KINDS else key
     if key is None:
         keys = "" if action == "save" else f"; there are: {_named(await memory.list(space))}"
-        belongs = f"; or save {_belongs(space)}" if action == "save" and space in _BESIDE else ""
-        raise InvalidInput(
-            f"{action} needs a key", hint=f"pass key, the name of the entry in {space!r}{keys}{belongs}"
-        )
+        raise InvalidInput(f"{action} needs a key", hint=f"pass key, the name of the entry in {space!r}{keys}")
     return space, key
 
 
@@ -255,36 +252,18 @@ async def _cleared(memory: ProjectMemory, namespace: str | None, *, is_sure: boo
 
 
 def _named(keys: Sequence[str]) -> str:
-    return ", ".join(_few([key if len(key) <= 60 else f"{key[:59]}…" for key in keys])) or "none"  # noqa: PLR2004
-
-
-def _few(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - _MOST_LINES
-    return [*lines[:_MOST_LINES], f"… {more} more"] if more > 0 else list(lines)
+    return ", ".join(few(keys, _MOST_LINES)) or "none"
 
 
 def _receipt(memory: ProjectMemory, saved: Saved) -> Answer:
     return answer_of(
-        understood=_few(saved.understood), ignored=_few(saved.ignored), better=_few(saved.better),
+        **{field: few(getattr(saved, field), _MOST_LINES, 400) for field in ("understood", "ignored", "better")},
         bytes=saved.bytes or None, evicted=list(saved.evicted) or None, trimmed=saved.trimmed or None,
         redacted=saved.redacted, persistence=memory.persistence, notices=list(memory.notices),
     )  # fmt: skip
 
 
-_BESIDE = dict.fromkeys(("api", "apis", "endpoints", "routes"), API_SCHEMA)
-_BESIDE |= dict.fromkeys(("timings", "timing", "latency", "latencies"), PERFORMANCE)
-_BESIDE |= dict.fromkeys(("noise_rules", "ignore", "filters"), NOISE)
-"""Names that agents use for a known namespace. Their data may be anything, so they stay separate namespaces."""
-
-
-def _belongs(namespace: str) -> str:
-    known = _BESIDE[namespace]
-    return f'{KINDS[known].listed_as} in the namespace "{known}", where they are understood and need no key'
-
-
 def _advice(namespace: str | None, data: Any) -> list[str]:
-    if namespace in _BESIDE:
-        return [f"save {_belongs(namespace)}"]
     if namespace is None:
         return [f'it is in the namespace "{DEFAULT}"; a namespace of its own is easier to find, as "decisions"']
     if namespace_of(namespace) == BASELINES and not isinstance(data, dict | list):
