@@ -165,8 +165,8 @@ class MemoryEngine:
             why = "read-only" if is_held else "the disk refuses"
             self._why = f"{why}; changes are kept in memory only: {error.message}"
             self.view()
-        what = "what waits" if change is None else change.name if change.namespace else change.op
-        kept = "deleted in memory only" if change and change.op == "delete" else "kept in memory only"
+        what = "what waits" if change is None else str(change.name).strip("/") or change.op
+        kept = "deleted in memory only" if change and change.op in ("delete", "clear") else "kept in memory only"
         until = "the other process lets go" if is_held else "the disk allows"
         return type(error)(f"{what} is {kept}, until {until}: {error.message}", hint=error.hint)
 
