@@ -128,11 +128,12 @@ async def test_full_disk_is_reported_with_every_answer(project: Path, monkeypatc
         loaded = await told(client, "session_store", action="load", namespace="a", key="k")
         assert (loaded["data"], loaded["persistence"], len(loaded["notices"])) == ([1], "memory", 1)
         assert (await told(client, "load_session_context"))["persistence"] == "memory"
+        await refused(client, "session_store", action="save", namespace="b", key="j", data=[2])
         cleared = await client.call_tool("session_store", {"action": "delete", "namespace": "a", "confirm": True})
         assert "a is deleted in memory only" in str(cleared.content[0])
         monkeypatch.undo()
         assert (await told(client, "session_store", action="save", namespace="b", key="k", data=1))["bytes"]
-        assert (await told(client, "session_store", action="list"))["namespaces"] == {"b": 1}
+        assert (await told(client, "session_store", action="list"))["namespaces"] == {"b": 2}
 
 
 @pytest.mark.requirement("GASOLINE-LIFE-CONTEXT")
