@@ -11,7 +11,6 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.errors import InvalidInput, KeyMissing
-from snapshot_plugin.operations.failures import with_next
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -58,10 +57,11 @@ def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> Key
     if given["new_variable"]:
         return EnvironmentKey(given["new_variable"], call.environ)
     if not call.may_ask:
-        error = KeyMissing(
-            "no new key was given", hint="use --new-key-file, --generate, --keyring or --new-variable"
+        raise KeyMissing(
+            "no new key was given",
+            hint="use --new-key-file, --generate, --keyring or --new-variable",
+            run=f"{click.get_current_context().command_path} --help",
         )
-        raise with_next(error, f"{click.get_current_context().command_path} --help")
     return Passphrase(call.secret("New passphrase", twice=True))
 
 

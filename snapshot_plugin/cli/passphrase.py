@@ -10,7 +10,6 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.errors import KeyMissing
-from snapshot_plugin.operations.failures import with_next
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -47,6 +46,9 @@ def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | N
     if not ask:
         return None
     if not call.may_ask:
-        error = KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
-        raise with_next(error, f"{click.get_current_context().command_path} --help")
+        raise KeyMissing(
+            "nobody can be asked for the passphrase",
+            hint="use --passphrase-file in a script",
+            run=f"{click.get_current_context().command_path} --help",
+        )
     return Passphrase(call.secret("Passphrase of the bundle", twice=new))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, TypeVar
+from typing import Any
 
-from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin.errors import EXIT_CODES, SnapshotError, SnapshotNotFound
 from snapshot_plugin.operations.document import SCHEMA_VERSION
 from snapshot_plugin.operations.text import with_store
 
-__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command", "with_next"]
-
-E = TypeVar("E", bound=SnapshotError)
+__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command"]
 
 PARTIAL = 3
 _USAGE = 2
@@ -58,17 +56,14 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
     Where the command *asked* was called wrongly, and nothing better is known, it is that command's help.
     """
     help_line = f"{asked} --help" if asked and exit_code(error) == _USAGE else ""
-    known = error.run or _NEXT.get(error.code) or help_line or "asnap doctor"
+    usual = _NEXT.get(error.code)
+    if error.code == SnapshotNotFound.code and error.session_id:  # the session exists, that snapshot does not
+        usual = "asnap show {session} --history"
+    known = error.run or usual or help_line or "asnap doctor"
     session = shlex.quote(error.session_id) if error.session_id else ""
     known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
     return with_store(known, place) if is_about_a_store else known
-
-
-def with_next(error: E, command: str) -> E:
-    """Return *error* with a more specific command to run next."""
-    error.run = command
-    return error
 
 
 def exit_code(error: SnapshotError) -> int:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["FINAL", "TakenBack", "Undone", "is_purged", "operations", "record_undo", "take_back", "undo"]
 
 
+_LIST = "asnap undo --list"
+
+
 class Done(Part):
     """A logged operation."""
 
@@ -111,16 +114,16 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
     if wanted is None:
         newest = newest_to_undo(known)
         if newest is None:
-            raise _refused(SnapshotNotFound("there is nothing to undo", hint=""))
+            raise SnapshotNotFound("there is nothing to undo", hint="", run=_LIST)
         return newest
     found = [each for each in known if each.id.startswith(wanted.lower())]
     if len(found) != 1:
         problem = "is not an operation" if not found else f"could be {len(found)} operations"
-        raise _refused(SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list"))
+        raise SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list", run=_LIST)
     if found[0].undone:
         again = next((each.id for each in known if each.undoes == found[0].id and not each.undone), None)
         hint = f"to do it again: asnap undo {again}" if again else ""
-        raise _refused(InvalidInput(f"{found[0].kind} {found[0].id} was undone before", hint=hint))
+        raise InvalidInput(f"{found[0].kind} {found[0].id} was undone before", hint=hint, run=_LIST)
     return found[0]
 
 
@@ -128,10 +131,10 @@ async def _undo(
     work: Work, store: SnapshotStore, log: OperationLog, known: Sequence[Operation], chosen: Operation
 ) -> Undone:
     if not chosen.steps:
-        raise _refused(InvalidInput(f"{chosen.kind} {chosen.id} cannot be undone", hint=chosen.summary))
+        raise InvalidInput(f"{chosen.kind} {chosen.id} cannot be undone", hint=chosen.summary, run=_LIST)
     taken = await take_back(store, chosen)
     if not any(each.is_done for each in taken):
-        raise _refused(_failure(chosen, taken))
+        raise _failure(chosen, taken)
     undo = await record_undo(log, chosen, taken)
     done = _Listing([*known, chosen]).row(chosen, "undone")
     return Undone(
@@ -150,21 +153,13 @@ async def _undo(
 def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> SnapshotError:
     first = taken[0]
     kinds: dict[str, type[SnapshotError]] = {k.code: k for k in (SnapshotNotFound, SessionLocked, StoreUnavailable)}
-    error = kinds.get(first.code, Conflict)(
-        f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}", hint=chosen.summary
-    )
-    error.session_id = _session_of(first)
-    return error
+    told = f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}"
+    return kinds.get(first.code, Conflict)(told, session_id=_session_of(first), hint=chosen.summary, run=_LIST)
 
 
 def _session_of(each: TakenBack) -> str | None:
     found = each.step.get("session_id")
     return found if isinstance(found, str) else None
-
-
-def _refused(error: SnapshotError) -> SnapshotError:
-    error.run = "asnap undo --list"
-    return error
 
 
 async def _listed(store: SnapshotStore, known: Sequence[Operation]) -> tuple[Done, ...]:

@@ -126,7 +126,8 @@ class Site:
             session_id = (await self.target(name)).session_id
             found = next((row for row in await self.rows() if row.session_id == session_id), None)
         if found is None:
-            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+            told = f"there is no session {session_id}"
+            raise SnapshotNotFound(told, session_id=session_id, run="asnap list --all")
         return found
 
     async def session_id(self, name: str) -> str:

@@ -52,3 +52,41 @@ def test_a_key_for_a_plain_store_names_the_variable(
     assert "unset ASNAP_KEY… and ASNAP_PASSPHRASE" in ran.err
     assert "asnap keys init --encrypt-existing" in ran.err
     assert "correct horse" not in ran.err
+
+
+@pytest.mark.parametrize("words", [("show", "01aaaa@99"), ("diff", "01aaaa@99"), ("forget", "01aaaa@99", "--yes")])
+def test_a_missing_snapshot_leads_to_the_history_of_its_session(
+    asnap: Asnap, place: Path, words: tuple[str, ...]
+) -> None:
+    saved(place, session("01aaaa", "hello"))
+
+    ran = asnap(*words)
+
+    assert ran.code == 4
+    assert "next: asnap show 01aaaa --history" in ran.err
+    assert asnap("show", "01aaaa", "--history").code == 0
+
+
+def test_an_unknown_session_leads_to_the_list(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "hello"))
+
+    assert "next: asnap list --all" in asnap("show", "nobody").err
+
+
+def test_a_policy_of_zeros_is_refused_in_terms_of_options(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "hello"))
+
+    ran = asnap("forget", "01aaaa", "--keep-last", "0", "--yes")
+
+    assert ran.code == 2
+    assert "RetentionPolicy" not in ran.err
+    assert "--keep-last N" in ran.err
+
+
+def test_a_command_about_keys_of_a_plain_store_leads_to_encrypting_it(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "hello"))
+
+    ran = asnap("keys", "remove", "01", "--yes")
+
+    assert ran.code == 2
+    assert "next: asnap keys init --encrypt-existing" in ran.err

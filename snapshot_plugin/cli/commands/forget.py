@@ -197,6 +197,8 @@ def _policy(rules: dict[str, Any], call: Call) -> RetentionPolicy | None:
     given = {name: value for name, value in rules.items() if value not in (None, ())}
     if not given:
         return None
+    if not any(given.values()):
+        raise InvalidPolicy("these rules would keep nothing", hint="give --keep-last N or another rule")
     within, tags = given.pop("keep_within", None), given.pop("keep_tag", ())
     span: timedelta | None = call.now - moment(within, call.now) if within else None
     return RetentionPolicy(**given, keep_within=span, keep_tags=tags)
@@ -212,4 +214,4 @@ def _check(
     if keep_sessions and (policy or not everything):
         raise click.UsageError("--keep-sessions goes with --all, and with no other rule.")
     if everything and not policy and not keep_sessions:
-        raise InvalidPolicy("without a rule nothing would be left", hint="give --keep-last N or another rule")
+        raise InvalidPolicy("--all without a rule would keep nothing", hint="give --keep-last N or another rule")

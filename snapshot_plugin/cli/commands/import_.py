@@ -230,10 +230,8 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
 
 
 async def _read(file: str, *, is_named: bool) -> bytes:
-    import os
     import sys
 
-    import anyio
     import anyio.to_thread
 
     def read() -> bytes:
@@ -249,7 +247,7 @@ async def _read(file: str, *, is_named: bool) -> bytes:
     try:
         data = await anyio.to_thread.run_sync(read)
     except FileNotFoundError:
-        raise _no_file(file) from None
+        raise NotFound(f"there is no file {file}", hint="check the name", run="asnap import --help") from None
     except OSError as error:
         raise StoreUnavailable(f"reading {file} failed: {error.strerror}", hint="") from error
     if len(data) > _MAX_FILE:
@@ -259,7 +257,6 @@ async def _read(file: str, *, is_named: bool) -> bytes:
 
 def _regular(file: str, flags: int) -> int:
     """Open a file of a directory that others may have filled: links, pipes and devices are refused."""
-    import os
     import stat
 
     if not stat.S_ISREG(os.lstat(file).st_mode):
@@ -286,12 +283,6 @@ def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     if source is None:
         raise KeyMissing("the bundle was sealed with a passphrase", hint="give it with --passphrase-file")
     return unseal(data, source)
-
-
-def _no_file(file: str) -> NotFound:
-    error = NotFound(f"there is no file {file}", hint="check the name")
-    error.run = "asnap import --help"
-    return error
 
 
 def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:

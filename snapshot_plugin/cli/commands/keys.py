@@ -93,8 +93,8 @@ def _store(call: Call, key: KeySource | None = None, *, create: bool = False) ->
 def _chain(call: Call) -> Keychain:
     try:
         return _store(call).locked_keychain()
-    except StoreNotFound as error:
-        error.run = "asnap keys init"
+    except (StoreNotFound, InvalidInput) as error:
+        error.run = "asnap keys init" if isinstance(error, StoreNotFound) else "asnap keys init --encrypt-existing"
         raise
 
 

@@ -23,7 +23,6 @@ from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
 from snapshot_plugin.operations.document import Document
-from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of
@@ -247,12 +246,12 @@ def _refuse_live(row: SessionRow, now: datetime, place: str) -> None:
         who = f"process {row.live.pid} on {row.live.host} has had it for {span(row.live.since, now)}"
         command = " ".join(row.live.command)
         crashed = "; if it crashed, try again when its lease has expired, in seconds" if "://" in place else ""
-        error = SessionLocked(
+        raise SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
             hint=f"end that process, or continue in a fork of its newest snapshot{crashed}",
+            run=f"asnap fork {shlex.quote(row.session_id)}",
         )
-        raise with_next(error, f"asnap fork {row.session_id}")
 
 
 # How it is resumed ------------------------------------------------------------------------------------------
@@ -272,20 +271,18 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             session_id=row.session_id, hint=f"continue it with: {line}",
         )  # fmt: skip
     if not words:
-        error = InvalidInput(
-            f"how the agent of session {row.session_id} is started was not recorded",
+        raise InvalidInput(
+            f"the agent command of session {row.session_id} was not recorded",
             session_id=row.session_id,
-            hint="say so with --with, for example:",
+            hint="give it with --with, for example:",
+            run=f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'",
         )
-        raise with_next(error, f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'")
     if given is None and (missing := withheld_in(words)):
-        error = InvalidInput(
+        raise InvalidInput(
             f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
             session_id=row.session_id,
             hint="give the whole command with --with:",
-        )
-        raise with_next(
-            error, f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}"
+            run=f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}",
         )
     return words
 
@@ -358,12 +355,12 @@ def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
     try:
         call.confirm("Run it?")
     except InvalidInput:
-        error = InvalidInput(
+        raise InvalidInput(
             f"not run: the command of session {resume.session.session_id} came with an import: {shell_line(agent)}",
             session_id=resume.session.session_id,
             hint="confirm it with --yes, or give your own with --with",
-        )
-        raise with_next(error, f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes") from None
+            run=f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes",
+        ) from None
     _trust(call).confirm(agent)
 
 

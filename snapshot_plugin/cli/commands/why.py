@@ -13,7 +13,6 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import Target, find
 from snapshot_plugin.operations.text import clock_time, long_ago, plain, size
 
@@ -179,12 +178,11 @@ def _found(target: Target, history: Sequence[SnapshotMeta]) -> tuple[SnapshotMet
         if meta.seq == wanted:
             return meta, next(iter(history[number + 1 :]), None)
     known = ", ".join(str(meta.seq) for meta in history[:8])
-    error = SnapshotNotFound(
+    raise SnapshotNotFound(
         f"session {target.session_id} has no snapshot {wanted}",
         session_id=target.session_id,
         hint=f"it has {known}",
     )
-    raise with_next(error, f"asnap show {target.session_id} --history")
 
 
 def _origin(meta: SnapshotMeta) -> ForkOrigin | None:
