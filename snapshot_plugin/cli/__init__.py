@@ -10,6 +10,7 @@ import keyword
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -117,7 +118,7 @@ def group() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its status. Errors go to stderr, as text or as JSON."""
     words = sys.argv[1:] if arguments is None else arguments
-    _open_closed_streams()
+    _prepare_streams()
     try:
         status = _run(words)
     except BrokenPipeError:  # the reader has gone away
@@ -138,11 +139,16 @@ def _is_flushed(stream: TextIO) -> bool:
     return True
 
 
-def _open_closed_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor."""
+def _prepare_streams() -> None:
+    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor.
+
+    Characters that the locale cannot encode are written as question marks.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _run(words: list[str]) -> int:

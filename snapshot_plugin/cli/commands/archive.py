@@ -64,14 +64,8 @@ class Archived(Document):
             Column("SNAPSHOT", right=True),
             Column("PROBLEM", flexible=True),
         )
-        if told:
-            out.table(
-                columns,
-                [
-                    (each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or ""))
-                    for each in told
-                ],
-            )
+        cells = [(each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or "")) for each in told]
+        out.table(columns, cells)
         for each in self.stores:
             copied = long_ago(each.as_of, self.as_of)
             out.note(f"{several(each.sessions, 'session')} of {plain(each.host)}, copied {copied}")

@@ -59,14 +59,9 @@ class ToldForgotten(Forgotten):
         if self.single and self.sessions and self.sessions[0].what == "snapshots":
             columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
             out.table(columns, _snapshots(self.sessions[0], self.as_of))
-        elif self.sessions:
-            columns = (
-                Column("SESSION"),
-                Column("TITLE", flexible=True, rank=1),
-                Column("FATE"),
-                Column("WHY", flexible=True),
-            )
-            out.table(columns, (_row(fate) for fate in self.sessions))
+        else:
+            what = (Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("FATE"))
+            out.table((*what, Column("WHY", flexible=True)), (_row(fate) for fate in self.sessions))
 
     def show_end(self, out: Output) -> None:
         """Print what was done, and how to undo it."""

@@ -27,10 +27,9 @@ class _PurgedText(Purged):
 
     def show(self, out: Output) -> None:
         """See `Document`."""
-        if self.removed:
-            right = (Column("AGE", right=True), Column("SIZE", right=True))
-            columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
-            out.table(columns, [self._row(each) for each in self.removed])
+        right = (Column("AGE", right=True), Column("SIZE", right=True))
+        columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
+        out.table(columns, [self._row(each) for each in self.removed])
         if self.kept:
             out.note(f"{self.kept} in the trash are younger, and stay")
         if not self.removed:

@@ -81,8 +81,7 @@ class Secrets(Document):
             Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("SECRET"),
             Column("COUNT", right=True), Column("STATE"), Column("WHERE", flexible=True),
         )  # fmt: skip
-        if self.sessions:
-            out.table(columns, [row for session in self.sessions for row in _rows(session)])
+        out.table(columns, [row for session in self.sessions for row in _rows(session)])
         out.note(self._end())
         for session in self.sessions:
             if session.not_searched:

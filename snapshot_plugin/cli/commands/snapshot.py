@@ -74,8 +74,7 @@ class SavedSessions(Document):
             Column("OWNER", flexible=True, rank=1),
             Column("PROBLEM", flexible=True),
         )
-        if self.sessions:
-            out.table(columns, self._cells())
+        out.table(columns, self._cells())
         out.note(self.summary)
         for line in self.not_archived:
             out.note(f"not in the archive: {plain(line)}")

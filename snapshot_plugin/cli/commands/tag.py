@@ -33,9 +33,8 @@ class Tags(ToldLabel):
             return
         rows = [(plain(tag), "", "") for tag in self.tags]
         rows += [(plain(each.tag), "suggested", f"{each.about}, {each.count}x") for each in self.suggested]
-        if rows:
-            out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
-        else:
+        out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
+        if not rows:
             out.note("it has no tags, and its content suggests none")
         if self.suggested:
             out.note(f"  to take those suggested: {out.run(f'asnap tag {self.session_id} --suggested')}")

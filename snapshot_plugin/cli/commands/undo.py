@@ -33,7 +33,7 @@ class _UndoneText(Undone):
             out.note("there is nothing to undo")
             return
         columns = (
-            Column("ID"), Column("AGE", right=True), Column("DONE"), Column("WHAT", flexible=True), Column("STATE")
+            Column("ID"), Column("AGE", right=True, rank=1), Column("DONE"), Column("WHAT", flexible=True), Column("STATE")
         )  # fmt: skip
         rows = [
             (
