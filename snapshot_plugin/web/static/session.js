@@ -117,8 +117,8 @@ export class SessionView {
 
   draw() {
     const {session, about} = this.info;
-    const readOnly = app.about.read_only;
-    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), session.tokens ? `${count(session.tokens)} tokens` : "", money(session.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
+    const readOnly = app.about.read_only, spent = this.at ? about ?? {} : session; // an older snapshot has its own numbers
+    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), spent.tokens ? `${count(spent.tokens)} tokens` : "", money(spent.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
     const title = h("h1", {title: nameOf(session)}, session.pinned && [icon("pin", "pinned"), " "], nameOf(session));
     const rename = !readOnly && session.state === "ok" && h("button", {class: "quiet", onclick: () => this.rename()}, "Rename");
     fill(this.headbox, this.notes(session, about), h("div", {class: "titleline"}, title, rename, h("span", {class: "grow"}), this.tags(session)), h("p", {class: "facts"}, facts), session.parent && h("p", {class: "facts"}, icon("fork"), "forked from ", h("a", {href: address(session.parent)}, session.parent), about?.forked_at !== null && ` at message ${about?.forked_at} \u00b7 `, h("a", {href: `/compare?${new URLSearchParams({a: session.parent, b: this.id})}`}, "compare")), about?.note && h("p", {class: "note"}, about.note), this.buttons(session), about && this.more(about, session), this.timeline());
@@ -220,12 +220,12 @@ export class SessionView {
   }
 
   async rename() {
-    const name = await ask("Rename this session", "Its name; empty takes the name away", this.info.session.title || "");
+    const name = await ask("Rename this session", "Its name; leave it empty to remove the name", this.info.session.title || "");
     if (name !== null) await this.change({title: name});
   }
 
   async note() {
-    const words = await ask("A note on this session", "The note; empty takes it away", this.info.about?.note || "", {long: true});
+    const words = await ask("A note on this session", "The note; leave it empty to remove it", this.info.about?.note || "", {long: true});
     if (words !== null) await this.change({note: words});
   }
 
