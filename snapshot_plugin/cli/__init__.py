@@ -20,7 +20,7 @@ from snapshot_plugin.errors import SnapshotError
 if TYPE_CHECKING:
     from snapshot_plugin.cli.output import Output
 
-__all__ = ["COMMANDS", "every_command", "group", "load", "main"]
+__all__ = ["COMMANDS", "SECTIONS", "every_command", "group", "load", "main"]
 
 INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -63,6 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("Set up", "Topics: references, policies, the format, exit codes."),
 }
 """Every command: its heading and its line in ``asnap --help``. Its code is the module of its name in `commands`."""
+SECTIONS = tuple(dict.fromkeys(section for section, _ in COMMANDS.values()))
+"""The headings, in the order of ``asnap --help``."""
 
 
 def load(name: str) -> click.Command:
@@ -104,7 +106,7 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
-        for heading in dict.fromkeys(section for section, _ in COMMANDS.values()):
+        for heading in SECTIONS:
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (under, line) in COMMANDS.items() if under == heading])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.errors import InvalidInput, KeyMissing
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = ["NEW_SECRETS", "new_secret", "new_secret_options"]
 NEW_SECRETS = ("new_key_file", "generate", "keyring", "new_variable")
 """The parameters that say where a new secret comes from; at most one is given."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_OPTIONS = (
+new_secret_options = options(
     click.option("--label", default="", help="What the slot is for."),
     click.option("--new-key-file", type=_FILE, help="A file with the key."),
     click.option("--generate", type=_FILE, help="Make a key and write it to this new file."),
@@ -29,13 +29,7 @@ _OPTIONS = (
     ),
     click.option("--new-variable", metavar="NAME", help="An environment variable with the key or passphrase."),
 )
-
-
-def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that takes a new secret."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+"""The options of a command that takes a new secret."""
 
 
 def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> KeySource:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.errors import KeyMissing
 
 if TYPE_CHECKING:
@@ -16,20 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["passphrase", "passphrase_options"]
 
-_OPTIONS = (
+passphrase_options = options(
     click.option("--passphrase", "ask", is_flag=True, help="Ask for the passphrase of the bundle."),
     click.option(
         "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path), help="A private file that holds it."
     ),
     click.option("--passphrase-variable", metavar="NAME", help="An environment variable that holds it."),
 )
-
-
-def passphrase_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that reads or writes a file with a passphrase."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+"""The options of a command that reads or writes a file with a passphrase."""
 
 
 def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | None:

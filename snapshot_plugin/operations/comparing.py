@@ -165,13 +165,11 @@ def _compared(old: StoredLines, new: StoredLines) -> Compared:
         removed=_said(before, found.messages_removed, same),
         added=_said(after, found.messages_added, same),
         edited=_edited(before, after, found, same),
-        tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
+        tools=tuple(map(Tool.from_fields, found.tools_run)),
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
-        settings=tuple(
-            ChangedSetting(path=each.path, before=each.before, after=each.after) for each in found.config
-        ),
-        spent=Spent(**found.metrics.model_dump()),
+        settings=tuple(map(ChangedSetting.from_fields, found.config)),
+        spent=Spent.from_fields(found.metrics),
         other=other,
     )
 
@@ -203,8 +201,7 @@ def shortened(found: Compared, longest: int) -> Compared:
 
 
 def _side(lines: StoredLines) -> Side:
-    session = lines.session
-    return Side(session_id=session.session_id, seq=lines.seq, title=session.title, messages=len(lines.messages))
+    return Side.from_fields(lines.session, seq=lines.seq, messages=len(lines.messages))
 
 
 def _said(snapshot: SessionSnapshot, places: Sequence[int], skipped: int) -> tuple[Said, ...]:

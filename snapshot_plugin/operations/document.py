@@ -9,7 +9,7 @@ loaded for the schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = ["SCHEMA_VERSION", "Document", "Part", "plain_json"]
@@ -25,8 +25,17 @@ class Part:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     """For the schema: there are no other fields."""
 
+    _names: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        cls._names = tuple(field.name for field in fields(made))
+
+    @classmethod
+    def from_fields(cls, source: object, **others: Any) -> Self:
+        """Return a value with the fields that *source* has under the same names, and *others*."""
+        same = {name: getattr(source, name) for name in cls._names if name not in others and hasattr(source, name)}
+        return cls(**same, **others)
 
 
 class Document(Part):

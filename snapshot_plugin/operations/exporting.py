@@ -158,9 +158,8 @@ async def _text(
     read = [await store.read(target.session_id, at=target.seq) for target in targets]
     rendered = render([each.snapshot for each in read], form, tools=tools, redacted=clean)
     sessions = [
-        ExportedSession(
-            session_id=each.ref.session_id,
-            seq=each.ref.seq,
+        ExportedSession.from_fields(
+            each.ref,
             snapshots=1,
             messages=len(each.snapshot.messages),
             problem=each.skipped[0].detail if each.skipped else None,

@@ -9,7 +9,7 @@ from snapshot_plugin.errors import EXIT_CODES, SnapshotError, SnapshotNotFound
 from snapshot_plugin.operations.document import SCHEMA_VERSION
 from snapshot_plugin.operations.text import with_store
 
-__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command"]
+__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command", "refusal"]
 
 PARTIAL = 3
 _USAGE = 2
@@ -69,6 +69,12 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
 def exit_code(error: SnapshotError) -> int:
     """The exit status for this kind of error."""
     return EXIT_CODES.get(error.code, 1)
+
+
+def refusal(code: str, message: str, following: str) -> dict[str, Any]:
+    """A refused call as JSON, in the shape of `describe`; *following* is the command to run next."""
+    head = {"schema_version": SCHEMA_VERSION, "kind": "error", "code": code, "message": message}
+    return {**head, "session_id": None, "hint": "", "next": following, "retryable": False, "cause": None}
 
 
 def describe(error: SnapshotError, *, place: str | None = None) -> dict[str, Any]:

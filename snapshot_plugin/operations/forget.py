@@ -129,9 +129,7 @@ class ForgetJob:
             self._plans.pop(name, None)
             if name != session_id:
                 self._memory_of[name], why = session_id, f"the memory of {session_id}"
-            self._fates[name] = Fate(
-                session_id=name, title=meta.title, what="session", why=why, size_bytes=meta.size_bytes
-            )
+            self._fates[name] = Fate.from_fields(meta, what="session", why=why, snapshots=())
 
     async def _plan_snapshot(self, session_id: str, seq: int) -> None:
         from snapshot_plugin.manager.forgetting import plan_single
@@ -172,13 +170,7 @@ class ForgetJob:
             return
         self._plans[plan.session_id] = plan
         fates = tuple(
-            SnapshotFate(
-                snapshot=meta.seq,
-                saved_at=meta.saved_at,
-                size_bytes=meta.size_bytes,
-                keep=decision.keep,
-                reasons=decision.reasons,
-            )
+            SnapshotFate.from_fields(meta, snapshot=meta.seq, keep=decision.keep, reasons=decision.reasons)
             for meta, decision in plan.decisions
         )
         self._fates[plan.session_id] = Fate(

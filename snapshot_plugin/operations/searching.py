@@ -323,13 +323,10 @@ def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def _session_hits(session: SnapshotMeta, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
-    return SessionHits(
-        session_id=session.session_id,
+    return SessionHits.from_fields(
+        session,
         snapshot=snapshot,
         short_id=at_snapshot(short[session.session_id], snapshot),
         title=session.title or session.opening,
-        agent=session.agent,
-        cwd=session.cwd,
-        changed_at=session.changed_at,
         hits=hits,
     )

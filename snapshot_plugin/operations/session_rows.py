@@ -181,34 +181,13 @@ def _unsaved(session_id: str, presence: Ownership) -> SessionRow:
 
 def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None) -> SessionRow:
     """What is shown of a session, from its listing and who has it."""
-    return SessionRow(
-        session_id=meta.session_id,
+    return SessionRow.from_fields(
+        meta,
         short_id=short_id,
-        title=meta.title,
-        opening=meta.opening,
-        agent=meta.agent,
-        provider_type=meta.provider_type,
-        cwd=meta.cwd,
-        state=meta.state,
-        problem=meta.problem,
         next=_next(meta, presence),
         **who_has(presence),
         recovered=meta.trigger == "recovered",
-        restored=meta.restored,
-        pinned=meta.pinned,
-        tags=meta.tags,
-        snapshot_tags=meta.snapshot_tags,
         parent=meta.parent.session_id if meta.parent else None,
-        created_at=meta.created_at,
-        changed_at=meta.changed_at,
-        saved_at=meta.saved_at,
-        seq=meta.seq,
-        trigger=meta.trigger,
-        messages=meta.messages,
-        turns=meta.turns,
-        tokens=meta.tokens,
-        cost=meta.cost,
-        size_bytes=meta.size_bytes,
     )
 
 
@@ -236,9 +215,7 @@ def who_has(presence: Ownership | None) -> dict[str, Any]:
 
 def holder_of(owner: Owner) -> Holder:
     """What is shown of a session's owner."""
-    return Holder(
-        pid=owner.pid, host=owner.host, since=owner.since, command=(owner.program,) if owner.program else ()
-    )
+    return Holder.from_fields(owner, command=(owner.program,) if owner.program else ())
 
 
 def marks(row: SessionRow) -> Iterable[str]:

@@ -81,11 +81,7 @@ class About(Part):
 
 def about(stored: StoredSnapshot) -> About:
     """What is to know about a stored session."""
-    from snapshot_plugin.acp.state import (
-        context_window,
-        expected_grade,
-        last_restore,
-    )
+    from snapshot_plugin.acp.state import context_window, expected_grade, last_restore
     from snapshot_plugin.live.label import label_of
     from snapshot_plugin.model.context_size import estimated_tokens
     from snapshot_plugin.model.repair import repair
@@ -113,7 +109,7 @@ def about(stored: StoredSnapshot) -> About:
         task=snapshot.current_task,
         plan_done=sum(entry.status == "completed" for entry in snapshot.plan),
         plan_total=len(snapshot.plan),
-        plan=tuple(PlanStep(content=e.content, status=e.status, priority=e.priority) for e in snapshot.plan),
+        plan=tuple(map(PlanStep.from_fields, snapshot.plan)),
         note=label_of(snapshot)["note"],
         forked_at=snapshot.parent.message_index if snapshot.parent else None,
         expected_grade=expected_grade(snapshot),
@@ -198,15 +194,4 @@ def shown(
 
 def snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
     """What a history shows of a snapshot."""
-    return SnapshotRow(
-        seq=meta.seq,
-        saved_at=meta.saved_at,
-        state=meta.state,
-        problem=meta.problem,
-        trigger=meta.trigger,
-        tags=meta.snapshot_tags,
-        messages=meta.messages,
-        turns=meta.turns,
-        tokens=meta.tokens,
-        size_bytes=meta.size_bytes,
-    )
+    return SnapshotRow.from_fields(meta, tags=meta.snapshot_tags)

@@ -33,7 +33,7 @@ from snapshot_plugin.store.engine import LogStore
 if TYPE_CHECKING:
     from snapshot_plugin.operations.work import Work
 
-__all__ = ["FINAL", "TakenBack", "Undone", "is_purged", "operations", "record_undo", "take_back", "undo"]
+__all__ = ["FINAL", "Done", "TakenBack", "Undone", "is_purged", "operations", "record_undo", "take_back", "undo"]
 
 
 _LIST = "asnap undo --list"
@@ -136,14 +136,12 @@ async def _undo(
     if not any(each.is_done for each in taken):
         raise _failure(chosen, taken)
     undo = await record_undo(log, chosen, taken)
-    done = _Listing([*known, chosen]).row(chosen, "undone")
+    done = _row(chosen, short_ids([each.id for each in (*known, chosen)]), "undone")
     return Undone(
         operations=(done,),
         told=(f"undid {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
         problems=tuple(
-            UndoProblem(session_id=_session_of(each), code=each.code, problem=each.problem)
-            for each in taken
-            if not each.is_done
+            UndoProblem.from_fields(each, session_id=_session_of(each)) for each in taken if not each.is_done
         ),
         redo=undo.id if undo.steps else None,
         as_of=work.now,
@@ -164,26 +162,15 @@ def _session_of(each: TakenBack) -> str | None:
 
 async def _listed(store: SnapshotStore, known: Sequence[Operation]) -> tuple[Done, ...]:
     tokens = [each.token for each in await store.trash()]
-    listing = _Listing(known)
+    short = short_ids([each.id for each in known])
     return tuple(
-        listing.row(each, "undone" if each.undone else "purged" if is_purged(each, tokens) else "done")
+        _row(each, short, "undone" if each.undone else "purged" if is_purged(each, tokens) else "done")
         for each in known
     )
 
 
-class _Listing:
-    def __init__(self, known: Sequence[Operation]) -> None:
-        self._short = short_ids([each.id for each in known])
-
-    def row(self, each: Operation, state: str) -> Done:
-        return Done(
-            id=each.id,
-            short_id=self._short[each.id],
-            at=each.at,
-            operation=each.kind,
-            summary=each.summary,
-            state=state,
-        )
+def _row(each: Operation, short: Mapping[str, str], state: str) -> Done:
+    return Done.from_fields(each, short_id=short[each.id], operation=each.kind, state=state)
 
 
 # Steps ----------------------------------------------------------------------------------------------------

@@ -127,11 +127,7 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
                 reports.append(await store.check(name, repair=repair))
     shown = [finding for finding in aside if not ref or finding.session_id in names]
     findings = [
-        FoundProblem(
-            **{key: getattr(finding, key) for key in ("session_id", "kind", "seq", "file", "offset", "detail")},
-            explanation=_EXPLAINED.get(finding.kind, ""),
-            is_damage=finding.is_damage,
-        )
+        FoundProblem.from_fields(finding, explanation=_EXPLAINED.get(finding.kind, ""))
         for finding in (*(each for report in reports for each in report.findings), *shown)
     ]
     return Checked(

@@ -12,6 +12,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.errors import InvalidPolicy
 from snapshot_plugin.operations import references
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COUNTS = ("last", "hourly", "daily", "weekly", "monthly")
 
-
-def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
+def _rules() -> Callable[[Any], Any]:
     told = {"last": "the newest N snapshots"} | {
         name: f"the newest snapshot of each of the last N {period}s that have one"
         for name, period in (("hourly", "hour"), ("daily", "day"), ("weekly", "week"), ("monthly", "month"))
@@ -39,11 +38,9 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
         help="Keep snapshots with this tag. Without it, every tag keeps.",
     )
     within = click.option("--keep-within", metavar="SPAN", help="Keep snapshots younger than this: 12h, 7d, 4w.")
-    body = within(tags(body))
-    for name in reversed(_COUNTS):
-        count = click.IntRange(min=0)
-        body = click.option(f"--keep-{name}", type=count, metavar="N", help=f"Keep {told[name]}.")(body)
-    return body
+    count = click.IntRange(min=0)
+    counts = (click.option(f"--keep-{each}", type=count, metavar="N", help=f"Keep {told[each]}.") for each in told)
+    return options(*counts, within, tags)
 
 
 class ToldForgotten(Forgotten):
@@ -125,7 +122,7 @@ def _row(fate: Fate) -> tuple[str, ...]:
 )
 @click.argument("refs", nargs=-1, metavar="[REF]...")
 @click.option("--all", "everything", is_flag=True, help="Look at every session; needs a rule.")
-@_rules
+@_rules()
 @click.option(
     "--keep-sessions",
     type=click.IntRange(min=1),

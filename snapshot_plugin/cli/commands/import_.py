@@ -309,13 +309,5 @@ def _undoing(arrival: Arrival) -> list[dict[str, Any]]:
 
 
 def _row(arrival: Arrival) -> ImportedSession:
-    return ImportedSession(
-        outcome=arrival.outcome,
-        session_id=arrival.session_id,
-        source_id=arrival.source_id,
-        title=arrival.newest.title,
-        snapshots=arrival.snapshots,
-        messages=arrival.messages,
-        cwd=arrival.newest.config.cwd,
-        with_memory=arrival.with_memory,
-    )
+    newest = arrival.newest
+    return ImportedSession.from_fields(arrival, title=newest.title, cwd=newest.config.cwd)

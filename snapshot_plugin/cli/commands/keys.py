@@ -107,7 +107,7 @@ def _status(call: Call, done: str | None = None) -> Keys:
         store=call.config.storage_path,
         encrypted=encrypted,
         key_at_hand=source.kind if source else None,
-        slots=tuple(_slot(info) for info in _chain(call).slots()) if encrypted else (),
+        slots=tuple(map(_slot, _chain(call).slots())) if encrypted else (),
         done=done,
     )
 
@@ -121,8 +121,7 @@ def _is_encrypted(call: Call) -> bool:
 
 
 def _slot(info: SlotInfo) -> Slot:
-    problem = info.problem.message if info.problem else None
-    return Slot(id=info.id, kind=info.kind, label=info.label, created=info.created, problem=problem)
+    return Slot.from_fields(info, problem=info.problem.message if info.problem else None)
 
 
 @click.group("keys")

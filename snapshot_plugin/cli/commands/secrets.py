@@ -249,13 +249,10 @@ def _safe_title(meta: SnapshotMeta) -> str | None:
 
 
 def _leaky(found: SessionSecrets, title: str | None) -> LeakySession:
-    return LeakySession(
-        session_id=found.session_id,
+    return LeakySession.from_fields(
+        found,
         title=title,
         secrets=dict(found.kinds),
-        places=tuple(SecretPlace(secret=each.kind, path=each.path, count=each.count) for each in found.places),
-        snapshots=found.snapshots,
-        not_searched=found.not_searched,
+        places=tuple(SecretPlace.from_fields(each, secret=each.kind) for each in found.places),
         trash=found.token,
-        problem=found.problem,
     )

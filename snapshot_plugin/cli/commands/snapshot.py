@@ -185,10 +185,9 @@ def _session(outcome: Outcome, meta: SnapshotMeta | None) -> SavedSession:
     idle = (
         f"no process runs it; its newest snapshot is {meta.seq}" if outcome.status == "not_live" and meta else None
     )
-    return SavedSession(
-        session_id=outcome.session_id,
+    return SavedSession.from_fields(
+        outcome,
         title=(meta.title or meta.opening) if meta else None,
-        status=outcome.status,
         snapshot=outcome.seq,
         problem=outcome.problem or idle,
         owner=holder_of(outcome.owner) if outcome.owner else None,

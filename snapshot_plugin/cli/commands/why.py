@@ -147,21 +147,16 @@ async def command(call: Call, *, ref: str) -> Why:
     goes = next((why for each, why in surplus if each.session_id == meta.session_id), None)
     reasons = () if goes else _reasons(history, meta.seq, policy, call.now)
     rules = policy.raw()
-    return Why(
-        session_id=meta.session_id,
+    return Why.from_fields(
+        meta,
         title=target.meta.title,
         snapshot=meta.seq,
         newest=history[0].seq,
-        saved_at=meta.saved_at,
-        state=meta.state,
-        problem=meta.problem,
-        trigger=meta.trigger,
         because=_TRIGGERS.get(meta.trigger, "the program that saved it gave this reason"),
         tags=meta.snapshot_tags,
         based_on=before.seq if before else None,
         added_messages=meta.messages - (before.messages if before else 0),
         fork_of=_origin(meta),
-        size_bytes=meta.size_bytes,
         keep=bool(reasons),
         reasons=reasons,
         session_goes=goes,
