@@ -126,11 +126,11 @@ class Call:
         )
 
     @asynccontextmanager
-    async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
+    async def live(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
         """Open the store for work that needs leases and spools: on this disk, or in a database."""
         from snapshot_plugin.live.place import required_place
 
-        async with self.opened(create=create, background=background) as store:
+        async with self.opened(create=create) as store:
             required_place(store)
             yield store
 

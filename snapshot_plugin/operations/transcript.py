@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["MessagePart", "Said", "about_block", "detail_of", "said_of"]
+__all__ = ["MessagePart", "Said", "about_block", "detail_of", "diff_lines", "said_of"]
 
 _BASE64 = 4 / 3
 
@@ -93,16 +93,16 @@ def _as_text(value: Any) -> str:
         if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
             return str(inner["text"])
         if value.get("type") == "diff":
-            return f"{value.get('path', '')}\n" + _diff(
-                str(value.get("oldText") or ""), str(value.get("newText") or "")
-            )
+            before, after = str(value.get("oldText") or ""), str(value.get("newText") or "")
+            return "\n".join([str(value.get("path", "")), *diff_lines(before, after)])
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _diff(old: str, new: str) -> str:
+def diff_lines(before: str, after: str) -> list[str]:
+    """The lines of a unified diff, without the names of the files."""
     import difflib
 
-    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
 
 
 def about_block(raw: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from snapshot_plugin.operations.labels import Label, TagChange, annotate, pin, r
 from snapshot_plugin.operations.references import resolve
 from snapshot_plugin.operations.undo import undo
 from snapshot_plugin.web.answers import answer, json_answer
-from snapshot_plugin.web.site import Site
+from snapshot_plugin.web.site import Site, site_of
 
 __all__ = ["ROUTES"]
 
@@ -51,14 +51,9 @@ async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[
     return body
 
 
-def _site(request: Request) -> Site:
-    site: Site = request.app.state.site
-    return site
-
-
 async def _relabel(request: Request) -> Response:
     """Rename, tag, pin or note; one at a time, so that each is one operation."""
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, title=str, add_tags=list, remove_tags=list, pinned=bool, note=str)
     row = await site.row(request.path_params["id"])
     session_id = row.session_id
@@ -88,7 +83,7 @@ def _texts(asked: Mapping[str, Any], name: str) -> list[str]:
 
 
 async def _fork(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, messages=int, at=int, title=str)
     target = await site.target(request.path_params["id"])
     at = asked.get("at", target.seq)
@@ -99,7 +94,7 @@ async def _fork(request: Request) -> Response:
 
 async def _snapshot(request: Request) -> Response:
     """Ask the process that owns the session to save it now."""
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     session_id = (await site.row(request.path_params["id"])).session_id
     saved = await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
@@ -111,14 +106,14 @@ async def _snapshot(request: Request) -> Response:
 
 
 async def _delete(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     return answer(await _forgotten(site, [(await site.target(request.path_params["id"])).session_id]))
 
 
 async def _forget(request: Request) -> Response:
     """Move sessions to the trash; with ``dry_run``, only say which would go."""
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, sessions=list, dry_run=bool)
     return answer(await _forgotten(site, _texts(asked, "sessions"), dry_run=asked.get("dry_run", False)))
 
@@ -131,7 +126,7 @@ async def _forgotten(site: Site, session_ids: list[str], *, dry_run: bool = Fals
 
 
 async def _undo(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     return answer(await undo(site.work, site.store, request.path_params["id"]))
 

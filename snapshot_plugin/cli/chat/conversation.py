@@ -212,9 +212,7 @@ class Conversation:
                 self._display.line(f"error: {plain(getattr(error, 'message', str(error)))}", fg="red")
                 if hint := getattr(error, "hint", ""):
                     self._display.line(f"  {plain(hint)}")
-        raise AgentUnavailable(
-            "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
-        )
+        raise self.connection.gone()
 
     async def _next(self) -> str:
         """The next prompt: one typed while the agent worked, or else one read now.
