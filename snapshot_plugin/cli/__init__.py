@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("Find", "List sessions."),
     "show": ("Find", "One session: summary, timeline, transcript."),
     "search": ("Find", "Full text over all sessions."),
-    "ui": ("Find", "Look at sessions in the browser, compare and manage them."),
+    "ui": ("Find", "Read, compare and manage sessions in the browser."),
     "stats": ("Find", "Tokens, cost, activity and topics over time."),
     "why": ("Find", "What triggered a snapshot, and why the policy keeps or drops it."),
     "diff": ("Find", "What differs between two sessions or snapshots."),
@@ -48,13 +48,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("Change", "Empty the trash permanently."),
     "export": ("Share", "Write a session to a bundle, Markdown or HTML."),
     "import": ("Share", "Read a bundle, or another tool's session file."),
-    "secrets": ("Share", "Find secrets in sessions, and take them out."),
+    "secrets": ("Share", "Find secrets in sessions, and remove them."),
     "snapshot": ("Operate", "Save every live session now, before a deploy."),
     "recover": ("Operate", "Save the records of killed processes as snapshots."),
-    "archive": ("Operate", "Copy sessions to a bucket, and bring them back on another machine."),
+    "archive": ("Operate", "Copy sessions to a bucket, and restore them on another machine."),
     "check": ("Operate", "Verify the store down to every byte."),
-    "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
-    "migrate": ("Operate", "Bring old files to the current version."),
+    "doctor": ("Operate", "Check everything that could be wrong, and say what to do."),
+    "migrate": ("Operate", "Upgrade old files and sessions to the current version."),
     "keys": ("Set up", "Encrypt a store; add, remove, change and rotate keys."),
     "config": ("Set up", "The settings in effect, and where each came from."),
     "paths": ("Set up", "Where everything is kept."),
@@ -114,7 +114,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="snapshot-plugin")
 def group() -> None:
-    """Agent sessions that do not die: snapshots that survive crashes, deploys and upgrades."""
+    """Record agent sessions, and restore them after a crash, a deploy or an upgrade."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -110,7 +110,7 @@ class Call:
 
     @asynccontextmanager
     async def store(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
-        """Open the store of this invocation, after recovering what killed processes left in it."""
+        """Open the store of this invocation, after recovering what killed processes left behind."""
         from snapshot_plugin.cli.recovering import recover_first
 
         async with self.opened(create=create, background=background) as store:

@@ -27,7 +27,7 @@ EXITS = {
     0: "it worked",
     1: "it failed",
     2: "the command line is wrong",
-    3: "some of it worked",
+    3: "part of it worked",
     4: "no such session or snapshot",
     5: "stored data is damaged",
     6: "another process owns the session",

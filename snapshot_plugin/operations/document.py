@@ -1,7 +1,7 @@
-"""What an operation answers: one value that the command line prints, as text or JSON, and the browser gets as JSON.
+"""The answer of an operation: one value that the command line prints as text or JSON, and the browser gets as JSON.
 
-The JSON Schema of every answer comes from the same declaration. How a person sees it on a terminal is for the
-command line to say, in a subclass.
+The JSON Schema of every answer comes from the same declaration. Subclasses in the command line print it for
+people.
 
 Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
 loaded for the schema.
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 __all__ = ["SCHEMA_VERSION", "Document", "Part", "plain_json"]
 
 SCHEMA_VERSION = 1
-"""Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
+"""Increased when a field is removed or changes its meaning. New fields do not increase it: ignore unknown ones."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -85,7 +85,7 @@ class Document(Part):
 
 
 def plain_json(value: Part) -> dict[str, Any]:
-    """*value* as plain JSON, as it stands in an answer."""
+    """Return *value* as plain JSON, as in an answer."""
     from pydantic_core import to_jsonable_python
 
     plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")

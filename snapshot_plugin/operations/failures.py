@@ -31,7 +31,7 @@ _NEXT = {
     "invalid_policy": "asnap forget --help",
     "missing_extra": "{hint}",
 }
-"""The most useful next command after an error; library hints are for developers, these for people at a shell."""
+"""The most useful next command after an error, for people at a shell. Hints of the library are for developers."""
 
 
 _HINTS = {
@@ -42,7 +42,7 @@ _HINTS = {
     "damaged": "older snapshots of the session may still load",
     "conflict": "another process changed it meanwhile; run the command again",
 }
-"""What to say where the library's hint speaks of its own functions."""
+"""Hints that replace those of the library, which are about its functions."""
 
 
 def hint_of(error: SnapshotError) -> str:

@@ -41,7 +41,7 @@ class Fate(Part):
     what: Literal["session", "snapshots", "skipped"]
     why: str
     code: str | None = None
-    """The error that made it be skipped."""
+    """The code of the error because of which it was skipped."""
     size_bytes: int = 0
     snapshots: tuple[SnapshotFate, ...] = ()
 
@@ -59,12 +59,12 @@ class Forgotten(Document):
     sessions: tuple[Fate, ...]
     """Those something happens to, and those that were skipped."""
     untouched: int = 0
-    """How many sessions were looked at of which everything stays."""
+    """How many sessions lose nothing."""
     single: bool
-    """Whether one session was named, and not several or all."""
+    """Whether exactly one session was named."""
     dry_run: bool
     operation: str | None = None
-    """What `asnap undo` calls it."""
+    """Its id for `asnap undo`."""
     as_of: datetime
 
     @property

@@ -50,10 +50,10 @@ class Listed(Document):
     below: str | None
     """The directory whose sessions are shown; null for all."""
     size_bytes: int
-    """What all sessions of the store take."""
+    """The size of all sessions in the store."""
     encrypted: bool
     archived: tuple[ArchivedStore, ...] = ()
-    """Where the store is an archive: the stores that are copied to it."""
+    """If the store is an archive: the stores that are copied to it."""
     as_of: datetime
 
 
@@ -77,7 +77,7 @@ def listed(
     archived: tuple[ArchivedStore, ...] = (),
     as_of: datetime,
 ) -> Listed:
-    """Of *rows*, all sessions of the store, those that were asked for; *why* also names the others."""
+    """Select from *rows*, all sessions of the store; with *why*, also name those that are left out."""
     selected = select(rows, selection)
     return Listed(
         sessions=selected.shown,

@@ -65,7 +65,7 @@ class Statistics(Document):
     total: GroupRow
     groups: tuple[GroupRow, ...]
     daily: tuple[Day, ...]
-    """Every day of the last year in which anything happened, the empty ones too."""
+    """Every day of the last year since the first activity, including days without any."""
     hours: tuple[int, ...]
     """Messages in each hour of the day, from midnight on, on the user's clock. Empty with --quick."""
     weekdays: tuple[int, ...]

@@ -20,11 +20,11 @@ class Discarded(Part):
 
     session_id: str
     token: str
-    """What `asnap undo` calls it."""
+    """Its id for `asnap undo`."""
     deleted_at: datetime
     size_bytes: int
     is_copy: bool
-    """Whether the session is still there: then this is a copy from before snapshots were dropped."""
+    """Whether the session still exists; then this is a copy from before snapshots were dropped."""
 
 
 class Purged(Document):
@@ -35,7 +35,7 @@ class Purged(Document):
     removed: tuple[Discarded, ...]
     size_bytes: int
     kept: int
-    """How many are not old enough, and stay."""
+    """How many are not old enough and are kept."""
     dry_run: bool
     as_of: datetime
 

@@ -48,7 +48,7 @@ class Done(Part):
     operation: str
     summary: str
     state: str
-    """done, undone, or purged: it cannot be taken back any more."""
+    """done, undone, or purged: it can no longer be undone."""
 
 
 class UndoProblem(Part):
@@ -65,12 +65,12 @@ class Undone(Document):
     kind: ClassVar[str] = "undo"
     rows: ClassVar[str] = "operations"
     operations: tuple[Done, ...]
-    """The operation that was taken back; or those there are, newest first."""
+    """The operation that was undone; with --list, all of them, newest first."""
     told: tuple[str, ...] = ()
     """What was done, in words."""
     problems: tuple[UndoProblem, ...] = ()
     redo: str | None = None
-    """The operation that brings it back again."""
+    """The operation that redoes it."""
     as_of: datetime
 
     @property
@@ -268,7 +268,7 @@ class _Undo:
         ]  # fmt: skip
         if since:
             raise Conflict(
-                f"session {session_id} was worked with since: {several(len(since), 'new snapshot')}",
+                f"session {session_id} has changed since: {several(len(since), 'new snapshot')}",
                 session_id=session_id,
             )
 
@@ -283,7 +283,7 @@ class _Undo:
         values = {name: step[name] for name in LABELS if name in step}
         done = await label(self._store, step["session_id"], lambda _: values, clock=self._clock)
         names = ", ".join({"title": "name"}.get(name, name) for name in values)
-        return f"{done.session_id} has its {names} of before", done.step
+        return f"{done.session_id} has its earlier {names} again", done.step
 
     async def restore(self, step: Mapping[str, Any]) -> _Done:
         session_id = step["session_id"]

@@ -125,7 +125,7 @@ def test_terminal_asks_before_purging(place: Path) -> None:
     forgotten(place, "01old", days=40)
 
     with Terminal("purge") as terminal:
-        terminal.wait_for("for ever")
+        terminal.wait_for("permanently")
         terminal.send("n\r")
         assert terminal.end() == 130
     assert len(list((place / "trash").iterdir())) == 1

@@ -112,7 +112,7 @@ def test_markdown_report_escapes_titles(asnap: Asnap, place: Path) -> None:
 
     assert lines[0] == "| session | title | status | snapshot | owner | problem |"
     assert lines[2].startswith("| a | \\[x\\](javascript\\:1) \\| \\<b\\> \\@all | not reachable |")
-    assert lines[4].startswith("0 of 1 sessions saved as pre-deploy")
+    assert lines[4].startswith("0 of 1 session saved as pre-deploy")
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "a"], ["--all", "--wait", "soon"], ["--all", "--wait", "-1s"]])

@@ -285,4 +285,6 @@ def test_list_of_operations_fits_a_narrow_window(asnap: Asnap, place: Path) -> N
 
     with Terminal("undo", "--list", columns=34) as terminal:
         assert terminal.end() == 0
-        assert [line.split()[-1] for line in terminal.lines if "rename " in line and "undid" not in line] == ["undone"]
+        assert [line.split()[-1] for line in terminal.lines if "rename " in line and "undid" not in line] == [
+            "undone"
+        ]

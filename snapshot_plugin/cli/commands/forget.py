@@ -68,7 +68,7 @@ class ToldForgotten(Forgotten):
             out.note(f"would forget {self.counted}; nothing was changed")
         elif self.operation:
             out.note(f"forgot {self.counted}; undo: {out.run('asnap undo')}")
-            out.note(f"  it lies in the trash, and takes up room, until {out.run('asnap purge')}")
+            out.note(f"  it stays in the trash, and takes up space, until {out.run('asnap purge')}")
         else:
             out.note("nothing was forgotten")
 
@@ -178,7 +178,7 @@ def _confirmed(call: Call, plan: ToldForgotten) -> bool:
     is_shown = call.may_ask and call.out.is_text and not call.assume_yes
     if is_shown:
         plan.show_table(call.out)
-    call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)")
+    call.confirm(f"Forget {plan.counted}? (asnap undo restores it, until asnap purge)")
     return is_shown
 
 

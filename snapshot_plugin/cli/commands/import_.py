@@ -84,10 +84,10 @@ class Imported(Document):
         out.table((*columns, Column("TITLE", flexible=True)), rows)
         for session in self.sessions:
             if session.outcome == "renamed":
-                out.note(f"{plain(session.source_id)} is another session here; it was left as it is")
+                out.note(f"{plain(session.source_id)} is the id of another session here, which was not changed")
         new = [session for session in self.sessions if session.outcome != "already_there"]
         if self.paths and new:
-            out.note("the session's directories were moved; what was said in it names the old ones")
+            out.note("the directories were replaced; messages still name the old ones")
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
@@ -179,7 +179,7 @@ async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wa
         except (InvalidInput, Damaged) as error:
             if is_named:
                 raise
-            call.out.note(f"left out {plain(file)}: {plain(error.message)}", fg="yellow")
+            call.out.note(f"skipped {plain(file)}: {plain(error.message)}", fg="yellow")
             continue
         formats.add(contents.format)
         sessions += contents.sessions

@@ -29,8 +29,8 @@ __all__ = ["Keys", "command"]
 _EXITS = (4, 6, 7, 10)
 _NO_KEY = "none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE"
 _SHUT_OUT = (
-    "the master key is a new one: a copy of the slot opens nothing that is saved from now on\n"
-    "  seal the old snapshots anew, too: asnap keys rotate --reencrypt"
+    "the store has a new master key: a copy of the slot does not open what is saved from now on\n"
+    "  re-encrypt the old snapshots too: asnap keys rotate --reencrypt"
 )
 _NOT_SHUT_OUT = (
     "the master key is the same, because other slots need it: a copy of the slot still opens this store\n"
@@ -268,7 +268,7 @@ async def add(call: Call, **new: Any) -> Keys:
     (
         ("asnap keys remove 01jd7a…", "remove one way to open the store"),
         ("asnap keys status", "list the slots"),
-        ("asnap keys rotate --reencrypt", "afterwards: seal the old snapshots with a new key"),
+        ("asnap keys rotate --reencrypt", "afterwards: re-encrypt the old snapshots with a new key"),
     ),
 )
 @click.argument("slot")
@@ -317,7 +317,7 @@ def _find(chain: Keychain, text: str) -> str:
     "rotate",
     (
         ("asnap keys rotate", "a new data key for everything saved from now on"),
-        ("asnap keys rotate --reencrypt", "and seal all old snapshots with it as well"),
+        ("asnap keys rotate --reencrypt", "and re-encrypt all old snapshots with it"),
         ("asnap keys rotate --reencrypt --json", "in a script"),
     ),
 )
@@ -335,4 +335,4 @@ async def rotate(call: Call, *, reencrypt: bool) -> Keys:
             for name in names:
                 step(name)
                 await store.compact(name)
-    return _status(call, f"new data key; {several(len(names), 'session')} sealed again")
+    return _status(call, f"new data key; {several(len(names), 'session')} re-encrypted")

@@ -31,13 +31,13 @@ class _PurgedText(Purged):
         columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
         out.table(columns, [self._row(each) for each in self.removed])
         if self.kept:
-            out.note(f"{self.kept} in the trash are younger, and stay")
+            out.note(f"{self.kept} in the trash are younger and were kept")
         if not self.removed:
             out.note("nothing to remove")
         elif self.dry_run:
             out.note(f"would free {size(self.size_bytes)}; nothing was changed")
         else:
-            out.note(f"removed for ever: {len(self.removed)}; {size(self.size_bytes)} are free")
+            out.note(f"removed permanently: {len(self.removed)}; freed {size(self.size_bytes)}")
 
     def _row(self, each: Discarded) -> tuple[str, ...]:
         what = "dropped snapshots" if each.is_copy else "session"
@@ -70,7 +70,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
         old = [each for each in trash if call.now - each.deleted_at >= grace]
         freed = sum(each.size_bytes for each in old)
         if old and not dry_run:
-            call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?")
+            call.confirm(f"Remove {len(old)} from the trash permanently ({size(freed)})?")
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, {each.token for each in old})
             await forget_index(call.work, store)

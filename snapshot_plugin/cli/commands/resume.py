@@ -40,8 +40,8 @@ _CACHED = timedelta(hours=1)
 """How long providers keep what they have read, at most."""
 _GRADES = {
     "native-load": "the agent loads it itself; what it shows is compared with the record",
-    "native-resume": "the agent takes it up itself",
-    "context": "a new session of the agent is told the conversation",
+    "native-resume": "the agent resumes it itself",
+    "context": "the agent starts a new session and is told the conversation",
 }
 
 
@@ -100,7 +100,7 @@ class Resume(Document):
         if row.ended_unexpectedly:
             yield "  ended     unexpectedly; what was cut off is recovered first"
         if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
-            yield f"  missing   {plain(self.cwd)} is not there; give another place with --cwd"
+            yield f"  missing   {plain(self.cwd)} does not exist; give another directory with --cwd"
 
     def _zed(self) -> str:
         import json
@@ -236,7 +236,7 @@ def _newest_here(rows: Sequence[SessionRow]) -> SessionRow:
             return row
     elsewhere = sum(not row.is_memory for row in rows)
     raise SnapshotNotFound(
-        f"no session of {place} can go on",
+        f"no session of {place} can be resumed",
         hint=f"name one: the store has {elsewhere}" if elsewhere else "the store is empty",
     )
 

@@ -9,8 +9,8 @@ import {ask, confirmForget, exportDialog, undoToast} from "./dialogs.js";
 
 const GRADES = {
   "native-load": "The agent loads it itself; what it shows is compared with the record.",
-  "native-resume": "The agent takes it up itself.",
-  context: "A new session of the agent is told the conversation.",
+  "native-resume": "The agent resumes it itself.",
+  context: "The agent starts a new session and is told the conversation.",
 };
 
 // What is wrong with a session, and what to do about it.
