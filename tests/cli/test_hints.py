@@ -90,3 +90,13 @@ def test_a_command_about_keys_of_a_plain_store_leads_to_encrypting_it(asnap: Asn
 
     assert ran.code == 2
     assert "next: asnap keys init --encrypt-existing" in ran.err
+
+
+def test_an_unknown_slot_leads_to_the_list_of_slots(
+    asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(place, session("01aaaa", "hello"), key="correct horse battery staple")
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "correct horse battery staple")
+
+    assert "next: asnap keys status" in asnap("keys", "remove", "zz", "--yes").err
+    assert "next: asnap keys status" in asnap("keys", "init", "--encrypt-existing", "--generate", "k").err

@@ -209,7 +209,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
     place = store.path
     begun = is_begun(place)
     if not begun and _is_encrypted(call):
-        raise InvalidInput(f"the store {place} is encrypted already")
+        raise InvalidInput(f"the store {place} is encrypted already", run="asnap keys status")
     begin(place)  # before a key is generated, so that a repeated command uses the same key
     is_named = any(new[name] for name in NEW_SECRETS) or not begun
     source = (None if is_named else call.key()) or new_secret(call, new, again=begun)
@@ -309,7 +309,8 @@ async def change(call: Call, *, slot: str, **new: Any) -> Keys:
 def _find(chain: Keychain, text: str) -> str:
     found = [info.id for info in chain.slots() if info.id.startswith(text.lower())]
     if len(found) != 1:
-        raise InvalidInput(f"{len(found)} slots begin with {text!r}", hint="see asnap keys status")
+        problem = f"could be {len(found)} slots" if found else "is not a slot of this store"
+        raise InvalidInput(f"{text!r} {problem}", run="asnap keys status")
     return found[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from snapshot_plugin.operations.text import ago, size
 from snapshot_plugin.operations.trash import Discarded, Purged, discarded
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.operations.log import Operation
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
 
 __all__ = ["command"]
 
@@ -72,13 +74,18 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
         if old and not dry_run:
             call.confirm(f"Remove {len(old)} from the trash permanently ({size(freed)})?")
             old = list(await store.purge(older_than=grace, now=call.now))
-            await _forget_operations(call, store, {each.token for each in old})
+            await _forget_operations(call, store, old)
             await forget_index(call.work, store)
         return _PurgedText.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
 
 
-async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:
-    """Drop operations that can no longer be undone, and with them old names of purged sessions."""
-    await call.work.operations(store).forget(
-        lambda done: bool(done.steps) and all(step.get("token") in tokens for step in done.steps)
-    )
+async def _forget_operations(call: Call, store: SnapshotStore, purged: Sequence[Trashed]) -> None:
+    """Drop operations that can no longer be undone, and with them the names of purged sessions."""
+    tokens = {each.token for each in purged}
+    gone = {each.session_id for each in purged} - {meta.session_id for meta in await store.list()}
+
+    def is_void(done: Operation) -> bool:
+        steps = done.steps
+        return bool(steps) and all(s.get("token") in tokens or s.get("session_id") in gone for s in steps)
+
+    await call.work.operations(store).forget(is_void)
