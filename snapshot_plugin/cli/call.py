@@ -32,7 +32,7 @@ class Call:
 
     out: Output
     place: str | None = None
-    """``--store``, where it was given."""
+    """The value of ``--store``, if given."""
     no_input: bool = False
     assume_yes: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

@@ -21,7 +21,7 @@ __all__ = ["EXITS", "AsnapCommand", "command", "filter_options", "yes_option"]
 
 Answer = Document | None
 Body = Callable[..., Awaitable[Answer]] | Callable[..., Answer]
-"""What a command does. One that waits for nothing is a plain function, and starts faster."""
+"""The body of a command. A plain function starts faster than a coroutine."""
 
 _common = options(
     click.option("--store", metavar="PLACE", help="The store: a directory or a URL.  [env: ASNAP_STORE]"),
@@ -85,7 +85,7 @@ def _awaited(work: Callable[..., Any]) -> Answer:
 
     answers: list[Answer] = []
 
-    async def run() -> None:  # returns nothing: asyncio makes a text of what its main task returns
+    async def run() -> None:  # returns nothing: asyncio would format the result of its main task
         answers.append(await work())
 
     anyio.run(run)

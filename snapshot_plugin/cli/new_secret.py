@@ -35,7 +35,7 @@ new_secret_options = options(
 def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> KeySource:
     """Return the secret that the options name; without one, ask for a passphrase twice.
 
-    With *again*, a key that an interrupted call generated is used, not refused because it is there.
+    With *again*, a key that an interrupted call generated is reused, not refused.
     """
     from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 

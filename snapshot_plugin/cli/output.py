@@ -28,14 +28,14 @@ Form = Literal["text", "json", "jsonl"]
 Style = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 _NO_STYLE: Mapping[str, Any] = {}
 WIDE = 10_000
-"""How wide lines may be where no terminal shows them."""
+"""The line width if output does not go to a terminal."""
 
 
 class Column(NamedTuple):
     """A column of a table. *flexible* columns shrink if the terminal is narrow; ids never do.
 
-    *style* holds for every cell, or is asked for each one with its text. Where giving way is not enough, columns
-    with a *rank* go, the lowest first.
+    *style* is one style for all cells, or a function of a cell's text. If shrinking is not enough, columns
+    with a *rank* are left out, the lowest first.
     """
 
     title: str

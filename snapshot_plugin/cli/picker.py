@@ -42,7 +42,7 @@ _WIDE = 70
 """From this many columns on, the preview is beside the list; else it is below."""
 _PREVIEW_LINES = 7
 _LEARN = 300
-"""How many conversations are looked into for their first and last words; the one under the cursor always is."""
+"""How many conversations are read for their first and last words, besides the one under the cursor."""
 _PAGE = 10
 _FILE = "picker"
 

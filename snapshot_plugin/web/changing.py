@@ -42,9 +42,9 @@ async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[
     except ClientDisconnect:
         raise InvalidInput("the client hung up before it had sent its request") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the request is no JSON: {error}") from None
+        raise InvalidInput(f"the request is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise InvalidInput("the request is no JSON object")
+        raise InvalidInput("the request is not a JSON object")
     for name, value in body.items():
         if name not in fields or not isinstance(value, fields[name]):
             raise InvalidInput(f"{name!r} is not known here, or of the wrong type", hint=", ".join(fields))
@@ -60,7 +60,7 @@ async def _relabel(request: Request) -> Response:
     if row.live and not row.seq:  # a label needs a snapshot, and there is none yet
         await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
     if not asked:
-        raise InvalidInput("nothing is to change", hint="title, add_tags, remove_tags, pinned or note")
+        raise InvalidInput("nothing to change", hint="title, add_tags, remove_tags, pinned or note")
     done: Label | None = None
     if "title" in asked:
         done = await rename(site.work, site.store, session_id, asked["title"])

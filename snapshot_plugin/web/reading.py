@@ -161,7 +161,7 @@ async def _export(request: Request) -> Response:
 async def _diff(request: Request) -> Response:
     site, asked = site_of(request), request.query_params
     if not asked.get("a"):
-        raise InvalidInput("a names what to compare", hint="a and b are sessions, or snapshots: id@3")
+        raise InvalidInput("the parameter a is missing", hint="a and b are sessions, or snapshots: id@3")
     metas = await site.metas()
     one, other = resolve(asked["a"], metas), resolve(asked["b"], metas) if asked.get("b") else None
     found = await compare_targets(site.store, one, other)
@@ -193,7 +193,7 @@ async def _stats(request: Request) -> Response:
     site, asked = site_of(request), request.query_params
     by = asked.get("by", "day")
     if by not in ("day", "week", "agent", "project"):
-        raise InvalidInput(f"{by!r} is nothing to add up by", hint="day, week, agent or project")
+        raise InvalidInput(f"cannot group by {by!r}", hint="day, week, agent or project")
     quick = asked.get("quick") == "1"
     return answer(await statistics(site.work, site.store, by=by, quick=quick))
 

@@ -56,7 +56,7 @@ class Keys(Document):
     store: str
     encrypted: bool
     key_at_hand: str | None
-    """Where a key would be taken from now; null where nothing is set."""
+    """The source of the key; null if none is set."""
     slots: tuple[Slot, ...]
     done: str | None = None
 

@@ -178,7 +178,7 @@ def _with_earlier_tags(call: Call, rows: Sequence[SessionRow], selection: Select
 def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
     """Return every session, whether the store is encrypted, and the stores it is an archive of.
 
-    Without an event loop for a store on disk: that takes longer to load.
+    A store on disk is listed without an event loop, which takes longer to load.
     """
     if "://" in call.config.storage_path:
         return _rows_elsewhere(call)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Resume", "command"]
 
 _CACHED = timedelta(hours=1)
-"""How long providers keep what they have read, at most."""
+"""The longest time for which providers cache a prompt."""
 _GRADES = {
     "native-load": "the agent loads it itself; what it shows is compared with the record",
     "native-resume": "the agent resumes it itself",
@@ -52,13 +52,13 @@ class Resume(Document):
     session: SessionRow
     about: About
     cold: bool
-    """Whether the provider has forgotten what it read: the first turn then reads the whole context anew."""
+    """Whether the provider's cache has expired: the first turn then reads the whole context again."""
     expected_grade: str | None
     """native-load, native-resume or context; null if that is known only once the agent runs."""
     note_characters: int | None = None
-    """How long the note is that tells the agent the conversation; null unless it is expected to come back so."""
+    """The length of the note that tells the agent the conversation; null unless the expected grade is context."""
     restores: tuple[str, ...]
-    """What will be there again."""
+    """What will be restored."""
     cwd: str | None
     command: tuple[str, ...]
     confirmed: bool
@@ -87,7 +87,7 @@ class Resume(Document):
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
         age = f"last changed {long_ago(row.changed_at, self.as_of)}"
         yield f"  agent     {plain(agent)}, {age}, {row.length}"
-        cold = ", cold: the first turn reads it anew" if self.cold else ""
+        cold = ", cold: the first turn reads it again" if self.cold else ""
         yield f"  context   {context_line(known)}{cold}"
         yield f"  restores  {plain(', '.join(self.restores))}"
         how = _GRADES.get(self.expected_grade or "", "known once the agent runs")
@@ -294,7 +294,7 @@ def _expected(known: About, agent: Sequence[str], require: str | None, row: Sess
     expected = known.expected_grade if command_without_secrets(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):
         raise FidelityNotMet(
-            f"session {row.session_id} can come back as {expected}, and {require} is required",
+            f"session {row.session_id} can be restored as {expected}, but {require} is required",
             session_id=row.session_id,
             hint="allow a lower grade with --require context",
         )

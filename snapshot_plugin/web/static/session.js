@@ -159,7 +159,7 @@ export class SessionView {
     const rows = [];
     const row = (name, ...value) => value.some(Boolean) && rows.push(h("dt", {}, name), h("dd", {}, value));
     row("id", h("code", {}, session.session_id));
-    row("comes back as", about.expected_grade && [h("strong", {}, about.expected_grade), `: ${GRADES[about.expected_grade] || ""}`]);
+    row("restores as", about.expected_grade && [h("strong", {}, about.expected_grade), `: ${GRADES[about.expected_grade] || ""}`]);
     if (about.last_restore) row("last restore", h("strong", {}, about.last_restore.grade), `, ${several(about.last_restore.messages, "message")}`, [...about.last_restore.notices, ...about.last_restore.differences].map((each) => h("div", {}, each)));
     row("context", `${about.context_is_estimate ? "about " : ""}${count(about.context_tokens)}${about.context_size ? ` of ${count(about.context_size)}` : ""} tokens`);
     row("command", about.agent_command.length > 0 && h("code", {}, about.agent_command.join(" ")));
