@@ -152,7 +152,8 @@ def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> SnapshotError:
     first = taken[0]
     kinds: dict[str, type[SnapshotError]] = {k.code: k for k in (SnapshotNotFound, SessionLocked, StoreUnavailable)}
     told = f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}"
-    return kinds.get(first.code, Conflict)(told, session_id=_session_of(first), hint=chosen.summary, run=_LIST)
+    hint = f"it was: {chosen.summary}; to undo an earlier operation, give its id"
+    return kinds.get(first.code, Conflict)(told, session_id=_session_of(first), hint=hint, run=_LIST)
 
 
 def _session_of(each: TakenBack) -> str | None:

@@ -100,3 +100,17 @@ def test_an_unknown_slot_leads_to_the_list_of_slots(
 
     assert "next: asnap keys status" in asnap("keys", "remove", "zz", "--yes").err
     assert "next: asnap keys status" in asnap("keys", "init", "--encrypt-existing", "--generate", "k").err
+
+
+def test_an_undo_that_is_refused_says_how_to_reach_earlier_operations(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", "hello"))
+    assert asnap("rename", "01aaaa", "a name").code == 0
+    branch = asnap("fork", "01aaaa", "--json").json["session_id"]
+    saved(place, session(branch, "hello", "and more"))
+
+    refused = asnap("undo", "--json")
+    earlier = asnap("undo", "--list", "--json").json["operations"][1]["id"]
+
+    assert (refused.code, refused.error["next"]) == (6, "asnap undo --list")
+    assert "give its id" in refused.error["hint"]
+    assert asnap("undo", earlier).code == 0
