@@ -76,12 +76,14 @@ class SnapshotError(Exception):
     retryable: ClassVar[bool] = False
     default_hint: ClassVar[str] = ""
 
-    def __init__(self, message: str, *, session_id: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, session_id: str | None = None, hint: str | None = None, run: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.session_id = session_id
         self.hint = self.default_hint if hint is None else hint
-        self.run = ""  # the command a user of the command line should run next, where only the raiser knows it
+        self.run = run  # the command a user of the command line should run next, where only the raiser knows it
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

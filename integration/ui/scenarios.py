@@ -128,6 +128,8 @@ def snapshots_are_scrubbed_reloaded_and_left_with_back(stage: Stage) -> None:
         page.keyboard.press("ArrowLeft")
     expect(page.locator(".banner.past")).to_contain_text("snapshot 97")
     expect(page.locator("input[type=range]")).to_be_focused()
+    tokens = 97 * stage.long // 100 // 2 * 1150
+    expect(page.locator("header.session .facts").first).to_contain_text(f"{tokens:,} tokens")
     stage.shot(page, "snapshot")
     page.reload()
     expect(page.locator(".banner.past")).to_contain_text("snapshot 97")
@@ -141,6 +143,8 @@ def snapshots_are_scrubbed_reloaded_and_left_with_back(stage: Stage) -> None:
 def any_two_are_compared(stage: Stage) -> None:
     page = stage.page(f"/compare?a={LONG}@3&b={LONG}@5")
     expect(page.locator(".summary")).to_contain_text("messages added")
+    page.get_by_role("button", name="Swap").click()
+    expect(page.locator(".summary")).to_contain_text("messages removed")
     page.goto(f"{stage.served.base}/s/the-fork")
     page.get_by_role("link", name="compare", exact=True).click()
     expect(page.locator(".card.plus").first).to_be_visible()

@@ -90,6 +90,17 @@ def _turn(n: int, when: datetime) -> tuple[Message, Message]:
     return user, said
 
 
+def _metrics(turns: int) -> Metrics:
+    return Metrics(
+        turns=turns,
+        input_tokens=turns * 900,
+        output_tokens=turns * 250,
+        total_tokens=turns * 1150,
+        cost=turns * 0.004,
+        currency="USD",
+    )
+
+
 def talk(name: str, turns: int, begin: datetime, **fields: Any) -> SessionSnapshot:
     """A session about a login that is lost, of so many turns."""
     messages = [m for n in range(turns) for m in _turn(n, begin + timedelta(minutes=n))]
@@ -98,14 +109,7 @@ def talk(name: str, turns: int, begin: datetime, **fields: Any) -> SessionSnapsh
         "title": _TITLES[number % 4],
         "agent": AgentInfo(name=_AGENTS[number % 4], version="1.4.2", command=(_AGENTS[number % 4], "acp")),
         "config": SessionConfig(cwd=f"/home/me/{_PROJECTS[number // 7 % 4]}", model="sonnet", mode="code"),
-        "metrics": Metrics(
-            turns=turns,
-            input_tokens=turns * 900,
-            output_tokens=turns * 250,
-            total_tokens=turns * 1150,
-            cost=turns * 0.004,
-            currency="USD",
-        ),
+        "metrics": _metrics(turns),
         "plan": (
             PlanEntry(content="find the cause", status="completed"),
             PlanEntry(content="write a test", status="in_progress"),
@@ -144,7 +148,7 @@ async def fill(place: Path, *, sessions: int = 40, long_messages: int = 5000) ->
         step = max(2, long_messages // 100)
         for seq, count in enumerate(range(step, long_messages + 1, step)):
             tags = ("before-refactor",) if seq % 30 == 20 else ()
-            part = long.evolve(messages=long.messages[:count])
+            part = long.evolve(messages=long.messages[:count], metrics=_metrics(count // 2))
             await store.save(part, base=seq, trigger="turn_end", tags=tags)
     _damage(place)
     _from_a_newer_release(place)

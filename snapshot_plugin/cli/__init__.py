@@ -10,6 +10,7 @@ import keyword
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
@@ -19,7 +20,7 @@ from snapshot_plugin.errors import SnapshotError
 if TYPE_CHECKING:
     from snapshot_plugin.cli.output import Output
 
-__all__ = ["COMMANDS", "every_command", "group", "load", "main"]
+__all__ = ["COMMANDS", "SECTIONS", "every_command", "group", "load", "main"]
 
 INTERRUPTED = 130
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("Find", "List sessions."),
     "show": ("Find", "One session: summary, timeline, transcript."),
     "search": ("Find", "Full text over all sessions."),
-    "ui": ("Find", "Look at sessions in the browser, compare and manage them."),
+    "ui": ("Find", "Read, compare and manage sessions in the browser."),
     "stats": ("Find", "Tokens, cost, activity and topics over time."),
     "why": ("Find", "What triggered a snapshot, and why the policy keeps or drops it."),
     "diff": ("Find", "What differs between two sessions or snapshots."),
@@ -47,13 +48,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "purge": ("Change", "Empty the trash permanently."),
     "export": ("Share", "Write a session to a bundle, Markdown or HTML."),
     "import": ("Share", "Read a bundle, or another tool's session file."),
-    "secrets": ("Share", "Find secrets in sessions, and take them out."),
+    "secrets": ("Share", "Find secrets in sessions, and remove them."),
     "snapshot": ("Operate", "Save every live session now, before a deploy."),
     "recover": ("Operate", "Save the records of killed processes as snapshots."),
-    "archive": ("Operate", "Copy sessions to a bucket, and bring them back on another machine."),
+    "archive": ("Operate", "Copy sessions to a bucket, and restore them on another machine."),
     "check": ("Operate", "Verify the store down to every byte."),
-    "doctor": ("Operate", "Look at everything that could be wrong, and say what to do."),
-    "migrate": ("Operate", "Bring old files to the current version."),
+    "doctor": ("Operate", "Check everything that could be wrong, and say what to do."),
+    "migrate": ("Operate", "Upgrade old files and sessions to the current version."),
     "keys": ("Set up", "Encrypt a store; add, remove, change and rotate keys."),
     "config": ("Set up", "The settings in effect, and where each came from."),
     "paths": ("Set up", "Where everything is kept."),
@@ -62,6 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "help": ("Set up", "Topics: references, policies, the format, exit codes."),
 }
 """Every command: its heading and its line in ``asnap --help``. Its code is the module of its name in `commands`."""
+SECTIONS = tuple(dict.fromkeys(section for section, _ in COMMANDS.values()))
+"""The headings, in the order of ``asnap --help``."""
 
 
 def load(name: str) -> click.Command:
@@ -103,7 +106,7 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
-        for heading in dict.fromkeys(section for section, _ in COMMANDS.values()):
+        for heading in SECTIONS:
             with formatter.section(heading):
                 formatter.write_dl([(name, line) for name, (under, line) in COMMANDS.items() if under == heading])
 
@@ -111,13 +114,13 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="snapshot-plugin")
 def group() -> None:
-    """Agent sessions that do not die: snapshots that survive crashes, deploys and upgrades."""
+    """Record agent sessions, and restore them after a crash, a deploy or an upgrade."""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its status. Errors go to stderr, as text or as JSON."""
     words = sys.argv[1:] if arguments is None else arguments
-    _open_closed_streams()
+    _prepare_streams()
     try:
         status = _run(words)
     except BrokenPipeError:  # the reader has gone away
@@ -138,11 +141,16 @@ def _is_flushed(stream: TextIO) -> bool:
     return True
 
 
-def _open_closed_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor."""
+def _prepare_streams() -> None:
+    """Open /dev/null for closed standard streams; otherwise the next opened file would take their descriptor.
+
+    Characters that the locale cannot encode are written as question marks.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _run(words: list[str]) -> int:

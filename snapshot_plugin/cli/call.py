@@ -32,7 +32,7 @@ class Call:
 
     out: Output
     place: str | None = None
-    """``--store``, where it was given."""
+    """The value of ``--store``, if given."""
     no_input: bool = False
     assume_yes: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -110,7 +110,7 @@ class Call:
 
     @asynccontextmanager
     async def store(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
-        """Open the store of this invocation, after recovering what killed processes left in it."""
+        """Open the store of this invocation, after recovering what killed processes left behind."""
         from snapshot_plugin.cli.recovering import recover_first
 
         async with self.opened(create=create, background=background) as store:
@@ -126,11 +126,11 @@ class Call:
         )
 
     @asynccontextmanager
-    async def live(self, *, create: bool = False, background: bool = False) -> AsyncIterator[SnapshotStore]:
+    async def live(self, *, create: bool = False) -> AsyncIterator[SnapshotStore]:
         """Open the store for work that needs leases and spools: on this disk, or in a database."""
         from snapshot_plugin.live.place import required_place
 
-        async with self.opened(create=create, background=background) as store:
+        async with self.opened(create=create) as store:
             required_place(store)
             yield store
 

@@ -1,6 +1,6 @@
 """The state of a picker: the sessions that match what was typed, and the cursor. Knows no terminal.
 
-A session can be opened: then its snapshots are chosen from, and each says what changed since the one before.
+A session can be opened to choose one of its snapshots, each with what changed since the one before.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Choices:
         self.everywhere = everywhere
         self.query = ""
         self.opened: SessionRow | None = None
-        """The session whose snapshots are chosen from."""
+        """The session whose snapshots are listed."""
 
     @property
     def total(self) -> int:

@@ -14,16 +14,16 @@ from typing import Any
 import click
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.layout import EXITS, AsnapCommand, Example
+from snapshot_plugin.cli.layout import EXITS, AsnapCommand, Example, options
 from snapshot_plugin.operations.document import Document
 
 __all__ = ["EXITS", "AsnapCommand", "command", "filter_options", "yes_option"]
 
 Answer = Document | None
 Body = Callable[..., Awaitable[Answer]] | Callable[..., Answer]
-"""What a command does. One that waits for nothing is a plain function, and starts faster."""
+"""The body of a command. A plain function starts faster than a coroutine."""
 
-_COMMON: list[Callable[[Any], Any]] = [
+_common = options(
     click.option("--store", metavar="PLACE", help="The store: a directory or a URL.  [env: ASNAP_STORE]"),
     click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (see asnap schema)."),
     click.option("--jsonl", "as_jsonl", is_flag=True, help="One JSON document per line on stdout."),
@@ -39,7 +39,7 @@ _COMMON: list[Callable[[Any], Any]] = [
     ),
     click.option("--no-input", is_flag=True, help="Never ask; fail instead."),
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of log lines."),
-]
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 """For commands that ask before they act."""
 
@@ -73,9 +73,7 @@ def command(
             call.out.answer(document)
             return int(document.exit_code)
 
-        for option in reversed(_COMMON):
-            invoke = option(invoke)
-        made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(invoke)
+        made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(_common(invoke))
         made.answer, made.examples, made.exits = answer, tuple(examples), (0, 1, 2, *exits)
         return made
 
@@ -87,23 +85,17 @@ def _awaited(work: Callable[..., Any]) -> Answer:
 
     answers: list[Answer] = []
 
-    async def run() -> None:  # returns nothing: asyncio makes a text of what its main task returns
+    async def run() -> None:  # returns nothing: asyncio would format the result of its main task
         answers.append(await work())
 
     anyio.run(run)
     return answers[0]
 
 
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+filter_options = options(
     click.option("--agent", metavar="NAME", help="Only sessions of agents with this in their name."),
     click.option("--since", metavar="WHEN", help="Only those changed since: 3d, 12h, yesterday, 2026-11-01."),
     click.option("--until", metavar="WHEN", help="Only those last changed before or on it."),
     click.option("--tag", "tags", metavar="TAG", multiple=True, help="Only those with this tag; may be repeated."),
 )
-
-
-def filter_options(body: Any) -> Any:
-    """Add the filters of every command that searches sessions: --agent, --since, --until, --tag."""
-    for option in reversed(_OPTIONS):
-        body = option(body)
-    return body
+"""The filters of every command that searches sessions."""

@@ -9,8 +9,7 @@ import click
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.inert import readable_json
-from snapshot_plugin.operations.document import SCHEMA_VERSION
-from snapshot_plugin.operations.failures import describe, hint_of, next_command
+from snapshot_plugin.operations.failures import describe, hint_of, next_command, refusal
 from snapshot_plugin.operations.text import plain
 
 __all__ = ["tell", "tell_bug", "tell_usage"]
@@ -37,9 +36,7 @@ def tell_usage(out: Output, error: click.ClickException) -> None:
     help_line = f"{context.command_path} --help" if context else "asnap --help"
     message = error.format_message()
     if not out.is_text:
-        told = {"code": "usage", "message": message, "session_id": None, "hint": "", "next": help_line}
-        head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
-        out.warn(readable_json({**head, **told, "retryable": False, "cause": None}, indent=None))
+        out.warn(readable_json(refusal("usage", message, help_line), indent=None))
         return
     out.warn(f"error: {plain(message)}", fg="red")
     out.warn(f"  next: {help_line}")

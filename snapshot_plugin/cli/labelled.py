@@ -19,5 +19,5 @@ class ToldLabel(Label):
             return
         out.note(plain(self.told))
         if self.live_pid:
-            out.note(f"  it is live: process {self.live_pid} carries it from now on")
+            out.note(f"  the session is live: process {self.live_pid} uses it from now on")
         out.note(f"  undo: {out.run('asnap undo')}")

@@ -18,19 +18,16 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError
 if TYPE_CHECKING:
     from snapshot_plugin.operations.document import Document
 
-__all__ = ["COMMON", "EXITS", "SECTIONS", "AsnapCommand", "Example", "agent_command", "directory", "process"]
+__all__ = ["COMMON", "EXITS", "AsnapCommand", "Example", "agent_command", "directory", "options", "process"]
 
 Example = tuple[str, str]
 """A command line, and what it does."""
-
-SECTIONS = ("Run", "Find", "Change", "Share", "Operate", "Set up")
-"""The order in which ``asnap --help`` shows commands."""
 
 EXITS = {
     0: "it worked",
     1: "it failed",
     2: "the command line is wrong",
-    3: "some of it worked",
+    3: "part of it worked",
     4: "no such session or snapshot",
     5: "stored data is damaged",
     6: "another process owns the session",
@@ -88,6 +85,17 @@ class AsnapCommand(click.Command):
                     formatter.write_dl(records)
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), EXITS[code]) for code in self.exits])
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Add several options to a command, in this order."""
+
+    def added(body: Any) -> Any:
+        for decorator in reversed(decorators):
+            body = decorator(body)
+        return body
+
+    return added
 
 
 def agent_command(context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:

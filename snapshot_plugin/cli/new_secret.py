@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.errors import InvalidInput, KeyMissing
-from snapshot_plugin.operations.failures import with_next
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
@@ -21,7 +20,7 @@ __all__ = ["NEW_SECRETS", "new_secret", "new_secret_options"]
 NEW_SECRETS = ("new_key_file", "generate", "keyring", "new_variable")
 """The parameters that say where a new secret comes from; at most one is given."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_OPTIONS = (
+new_secret_options = options(
     click.option("--label", default="", help="What the slot is for."),
     click.option("--new-key-file", type=_FILE, help="A file with the key."),
     click.option("--generate", type=_FILE, help="Make a key and write it to this new file."),
@@ -30,19 +29,13 @@ _OPTIONS = (
     ),
     click.option("--new-variable", metavar="NAME", help="An environment variable with the key or passphrase."),
 )
-
-
-def new_secret_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that takes a new secret."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+"""The options of a command that takes a new secret."""
 
 
 def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> KeySource:
     """Return the secret that the options name; without one, ask for a passphrase twice.
 
-    With *again*, a key that an interrupted call generated is used, not refused because it is there.
+    With *again*, a key that an interrupted call generated is reused, not refused.
     """
     from snapshot_plugin.codec.sources import EnvironmentKey, KeyFile, Passphrase
 
@@ -58,10 +51,11 @@ def new_secret(call: Call, given: dict[str, Any], *, again: bool = False) -> Key
     if given["new_variable"]:
         return EnvironmentKey(given["new_variable"], call.environ)
     if not call.may_ask:
-        error = KeyMissing(
-            "no new key was given", hint="use --new-key-file, --generate, --keyring or --new-variable"
+        raise KeyMissing(
+            "no new key was given",
+            hint="use --new-key-file, --generate, --keyring or --new-variable",
+            run=f"{click.get_current_context().command_path} --help",
         )
-        raise with_next(error, f"{click.get_current_context().command_path} --help")
     return Passphrase(call.secret("New passphrase", twice=True))
 
 

@@ -28,14 +28,14 @@ Form = Literal["text", "json", "jsonl"]
 Style = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 _NO_STYLE: Mapping[str, Any] = {}
 WIDE = 10_000
-"""How wide lines may be where no terminal shows them."""
+"""The line width if output does not go to a terminal."""
 
 
 class Column(NamedTuple):
     """A column of a table. *flexible* columns shrink if the terminal is narrow; ids never do.
 
-    *style* holds for every cell, or is asked for each one with its text. Where giving way is not enough, columns
-    with a *rank* go, the lowest first.
+    *style* is one style for all cells, or a function of a cell's text. If shrinking is not enough, columns
+    with a *rank* are left out, the lowest first.
     """
 
     title: str
@@ -111,13 +111,12 @@ class Output:
 
     def answer(self, document: Document) -> None:
         """Print a command's answer in the requested form."""
-        if self.form == "json":
-            self.line(readable_json(document.document(), indent=2 if self.is_terminal else None))
-        elif self.form == "jsonl":
-            for line in document.lines():
-                self.line(readable_json(line, indent=None))
-        else:
+        if self.is_text:
             document.show(self)
+            return
+        indent = 2 if self.is_terminal and self.form == "json" else None
+        for each in [document.document()] if self.form == "json" else document.lines():
+            self.raw(readable_json(each, indent=indent).encode() + b"\n")  # JSON is UTF-8 in every locale
 
     def line(self, text: str = "", **style: Any) -> None:
         """Print a line of data."""
@@ -180,8 +179,13 @@ class Output:
         return click.style(text, **style) if style and self._colour[fd] else text
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
-        """Print rows under titles on a terminal; otherwise whole fields separated by tabs, without titles."""
+        """Print rows under titles on a terminal; otherwise whole fields separated by tabs, without titles.
+
+        Prints nothing if there are no rows.
+        """
         cells = [list(map(in_a_cell, row)) for row in rows]
+        if not cells:
+            return
         if not self.is_terminal and "COLUMNS" not in os.environ:
             for row in cells:
                 self.line("\t".join(row))

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.errors import KeyMissing
-from snapshot_plugin.operations.failures import with_next
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource
 
 __all__ = ["passphrase", "passphrase_options"]
 
-_OPTIONS = (
+passphrase_options = options(
     click.option("--passphrase", "ask", is_flag=True, help="Ask for the passphrase of the bundle."),
     click.option(
         "--passphrase-file", type=click.Path(dir_okay=False, path_type=Path), help="A private file that holds it."
     ),
     click.option("--passphrase-variable", metavar="NAME", help="An environment variable that holds it."),
 )
-
-
-def passphrase_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that reads or writes a file with a passphrase."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+"""The options of a command that reads or writes a file with a passphrase."""
 
 
 def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | None:
@@ -47,6 +40,9 @@ def passphrase(call: Call, given: dict[str, Any], *, new: bool) -> KeySource | N
     if not ask:
         return None
     if not call.may_ask:
-        error = KeyMissing("nobody can be asked for the passphrase", hint="use --passphrase-file in a script")
-        raise with_next(error, f"{click.get_current_context().command_path} --help")
+        raise KeyMissing(
+            "nobody can be asked for the passphrase",
+            hint="use --passphrase-file in a script",
+            run=f"{click.get_current_context().command_path} --help",
+        )
     return Passphrase(call.secret("Passphrase of the bundle", twice=new))

@@ -42,7 +42,7 @@ _WIDE = 70
 """From this many columns on, the preview is beside the list; else it is below."""
 _PREVIEW_LINES = 7
 _LEARN = 300
-"""How many conversations are looked into for their first and last words; the one under the cursor always is."""
+"""How many conversations are read for their first and last words, besides the one under the cursor."""
 _PAGE = 10
 _FILE = "picker"
 
@@ -65,9 +65,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
     from snapshot_plugin.operations.branches import fork
 
     done = await fork(call.work, store, f"{picked.row.session_id}@{picked.seq}")
-    call.out.note(
-        f"branched {picked.row.name} at snapshot {picked.seq}; {call.out.run('asnap undo')} takes it back"
-    )
+    call.out.note(f"branched {picked.row.name} at snapshot {picked.seq}; to undo: {call.out.run('asnap undo')}")
     return next(row for row in await session_rows(store) if row.session_id == done.session_id)
 
 

@@ -24,7 +24,7 @@ def progress(
 ) -> Iterator[Callable[[str], None]]:
     """Yield a function to call before each of *total* steps with a description."""
     gc.enable()  # long work produces garbage (see __main__)
-    if out.quiet or total < 2:  # noqa: PLR2004 — one step is no way to go
+    if out.quiet or total < 2:  # noqa: PLR2004 — one step needs no bar
         yield lambda _step: None
         return
     on_terminal = out.can_draw

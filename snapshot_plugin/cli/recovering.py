@@ -1,7 +1,7 @@
 """Recover killed sessions before a command reads sessions.
 
-So lists, searches and exports include the last output, which was only in a spool. Costs a look at each session's
-directory where nothing was left behind.
+Lists, searches and exports then include output that was only in a spool. Costs one look at each session's
+directory if nothing was left behind.
 """
 
 from __future__ import annotations

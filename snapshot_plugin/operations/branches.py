@@ -31,9 +31,9 @@ class Forked(Document):
     resume: str
     """The command that resumes it."""
     operation: str | None = None
-    """What `asnap undo` calls it."""
+    """Its id for `asnap undo`."""
     warning: str | None = None
-    """Why undo does not know of it; null if it does."""
+    """Why it cannot be undone; null if it can."""
 
 
 async def fork(

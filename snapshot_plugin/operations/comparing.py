@@ -49,7 +49,7 @@ class Edited(Part):
 
 
 class Tool(Part):
-    """A tool that ran, or came to its end, in between."""
+    """A tool call that ran or finished in between."""
 
     tool_call_id: str
     title: str
@@ -57,7 +57,7 @@ class Tool(Part):
 
 
 class Step(Part):
-    """A step of the plan: its status before and after; null where it was not there."""
+    """A step of the plan: its status before and after; null if the step did not exist."""
 
     content: str
     before: str | None
@@ -65,7 +65,7 @@ class Step(Part):
 
 
 class ChangedSetting(Part):
-    """A setting: what it was, what it is; null where it was not there."""
+    """A setting before and after; null if it was not set."""
 
     path: str
     before: Any = None
@@ -73,7 +73,7 @@ class ChangedSetting(Part):
 
 
 class Spent(Part):
-    """What was spent in between; the cost is null when it cannot be told."""
+    """What was spent in between; the cost is null if it is unknown."""
 
     turns: int
     input_tokens: int
@@ -102,17 +102,17 @@ class Compared(Document):
     settings: tuple[ChangedSetting, ...]
     spent: Spent
     other: tuple[str, ...]
-    """Names of whatever else differs."""
+    """The names of other fields that differ."""
 
 
 async def compare(store: SnapshotStore, first: str, second: str | None) -> Compared:
-    """What differs from *first* to *second*; from the snapshot before *first* to it, where there is no second."""
+    """Compare *first* with *second*; without a second, compare *first* with the snapshot before it."""
     one = await find(store, first)
     return await compare_targets(store, one, await find(store, second) if second is not None else None)
 
 
 async def compare_targets(store: SnapshotStore, one: Target, other: Target | None) -> Compared:
-    """As `compare`, of sessions or snapshots that were found already."""
+    """As `compare`, for references that are already resolved."""
     from snapshot_plugin.store.views import stored_lines
 
     if other is None:
@@ -123,7 +123,7 @@ async def compare_targets(store: SnapshotStore, one: Target, other: Target | Non
 
 
 def _number(target: Target) -> int | None:
-    """Which snapshot is meant; None for the newest that is whole, where the newest one is damaged."""
+    """The number of the snapshot; None for the newest intact one if the newest is damaged."""
     return target.meta.seq if target.seq is None and target.meta.state == "ok" else target.seq
 
 
@@ -148,7 +148,7 @@ async def _before(store: SnapshotStore, lines: StoredLines) -> int:
 
 
 def _compared(old: StoredLines, new: StoredLines) -> Compared:
-    """What happened from one snapshot to the other. Messages that both begin with are not parsed."""
+    """Compare two snapshots. The messages that both begin with are not parsed."""
     from snapshot_plugin.model.diff import diff
     from snapshot_plugin.model.splice import splice_between
 
@@ -165,13 +165,11 @@ def _compared(old: StoredLines, new: StoredLines) -> Compared:
         removed=_said(before, found.messages_removed, same),
         added=_said(after, found.messages_added, same),
         edited=_edited(before, after, found, same),
-        tools=tuple(Tool(tool_call_id=t.tool_call_id, title=t.title, status=t.status) for t in found.tools_run),
+        tools=tuple(map(Tool.from_fields, found.tools_run)),
         files=found.files,
         plan=tuple(_plan_step(change) for change in found.plan),
-        settings=tuple(
-            ChangedSetting(path=each.path, before=each.before, after=each.after) for each in found.config
-        ),
-        spent=Spent(**found.metrics.model_dump()),
+        settings=tuple(map(ChangedSetting.from_fields, found.config)),
+        spent=Spent.from_fields(found.metrics),
         other=other,
     )
 
@@ -185,7 +183,7 @@ def _from(lines: StoredLines, start: int) -> SessionSnapshot:
 
 
 def shortened(found: Compared, longest: int) -> Compared:
-    """The same with each text of more than *longest* characters cut, for a page that shows all of them."""
+    """Return *found* with texts cut to *longest* characters, for a page that shows all of them."""
 
     def short(said: Said) -> Said:
         pieces = (
@@ -203,8 +201,7 @@ def shortened(found: Compared, longest: int) -> Compared:
 
 
 def _side(lines: StoredLines) -> Side:
-    session = lines.session
-    return Side(session_id=session.session_id, seq=lines.seq, title=session.title, messages=len(lines.messages))
+    return Side.from_fields(lines.session, seq=lines.seq, messages=len(lines.messages))
 
 
 def _said(snapshot: SessionSnapshot, places: Sequence[int], skipped: int) -> tuple[Said, ...]:

@@ -1,7 +1,7 @@
-"""What an operation answers: one value that the command line prints, as text or JSON, and the browser gets as JSON.
+"""The answer of an operation: one value that the command line prints as text or JSON, and the browser gets as JSON.
 
-The JSON Schema of every answer comes from the same declaration. How a person sees it on a terminal is for the
-command line to say, in a subclass.
+The JSON Schema of every answer comes from the same declaration. Subclasses in the command line print it for
+people.
 
 Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
 loaded for the schema.
@@ -9,13 +9,13 @@ loaded for the schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = ["SCHEMA_VERSION", "Document", "Part", "plain_json"]
 
 SCHEMA_VERSION = 1
-"""Raised when a field goes away or changes its meaning. New fields do not raise it: ignore what you do not know."""
+"""Increased when a field is removed or changes its meaning. New fields do not increase it: ignore unknown ones."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -25,8 +25,17 @@ class Part:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     """For the schema: there are no other fields."""
 
+    _names: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
+        made: Any = dataclass(frozen=True, kw_only=True)(cls)
+        cls._names = tuple(field.name for field in fields(made))
+
+    @classmethod
+    def from_fields(cls, source: object, **others: Any) -> Self:
+        """Return a value with the fields that *source* has under the same names, and *others*."""
+        same = {name: getattr(source, name) for name in cls._names if name not in others and hasattr(source, name)}
+        return cls(**same, **others)
 
 
 class Document(Part):
@@ -76,7 +85,7 @@ class Document(Part):
 
 
 def plain_json(value: Part) -> dict[str, Any]:
-    """*value* as plain JSON, as it stands in an answer."""
+    """Return *value* as plain JSON, as in an answer."""
     from pydantic_core import to_jsonable_python
 
     plain: dict[str, Any] = to_jsonable_python(value, inf_nan_mode="null")

@@ -62,7 +62,7 @@ async def encrypt_existing(
 ) -> Encrypted:
     """Encrypt the plain store at *place*.
 
-    No plaintext is left, in trash and quarantine neither. *seal* is called with the encrypted store, to seal data
+    No plaintext is left, not even in trash and quarantine. *seal* is called with the encrypted store, to seal data
     kept about it elsewhere. After an interruption, call again.
 
     Raises:
@@ -76,8 +76,8 @@ async def encrypt_existing(
         aside = await anyio.to_thread.run_sync(_set_aside, place)
         if aside and not discard_set_aside:
             raise InvalidInput(
-                f"{len(aside)} files that repairs set aside cannot be encrypted, as {aside[0]}",
-                hint="look at them, then say --discard-set-aside to leave them out",
+                f"{len(aside)} files in quarantine cannot be encrypted, for example {aside[0]}",
+                hint="look at them, then add --discard-set-aside to leave them out",
             )
         done = await _fill(place, draft, source, label=label, step=step, clock=clock)
         replace_file(draft / _DONE, f"{done.sessions} {done.trashed}".encode())

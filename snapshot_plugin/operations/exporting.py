@@ -48,11 +48,11 @@ class Exported(Document):
     sha256: str
     sessions: tuple[ExportedSession, ...]
     redacted: dict[str, int]
-    """How many secrets of each kind were taken out."""
+    """How many secrets of each kind were removed."""
     is_redacted: bool
-    """Whether secrets were looked for."""
+    """Whether secrets were searched for."""
     is_sealed: bool = False
-    """Whether only a passphrase opens it."""
+    """Whether it is encrypted with a passphrase."""
     warning: str | None = None
 
     @property
@@ -80,7 +80,7 @@ async def export(
     output: str | None = None,
     source: KeySource | None = None,
 ) -> Export:
-    """Make the file; *clean* takes secrets out, *source* seals a bundle, *output* is what the answer calls it.
+    """Make the file. *clean* removes secrets, *source* encrypts a bundle, *output* names the file in the answer.
 
     Raises:
         InvalidInput: one session at two snapshots, or an option that the form does not have.
@@ -112,7 +112,7 @@ async def _targets(store: SnapshotStore, references: Sequence[str], at: int | No
         found = [found[0]._replace(seq=at)]
     unique = {target.session_id: target for target in found}
     if len(unique) < len(set(found)):
-        raise InvalidInput("one session at two snapshots does not fit into one file", hint="export them one by one")
+        raise InvalidInput("one file cannot hold two snapshots of one session", hint="export them one by one")
     return list(unique.values())
 
 
@@ -158,9 +158,8 @@ async def _text(
     read = [await store.read(target.session_id, at=target.seq) for target in targets]
     rendered = render([each.snapshot for each in read], form, tools=tools, redacted=clean)
     sessions = [
-        ExportedSession(
-            session_id=each.ref.session_id,
-            seq=each.ref.seq,
+        ExportedSession.from_fields(
+            each.ref,
             snapshots=1,
             messages=len(each.snapshot.messages),
             problem=each.skipped[0].detail if each.skipped else None,

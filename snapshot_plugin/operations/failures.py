@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, TypeVar
+from typing import Any
 
-from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin.errors import EXIT_CODES, SnapshotError, SnapshotNotFound
 from snapshot_plugin.operations.document import SCHEMA_VERSION
 from snapshot_plugin.operations.text import with_store
 
-__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command", "with_next"]
-
-E = TypeVar("E", bound=SnapshotError)
+__all__ = ["PARTIAL", "describe", "exit_code", "hint_of", "next_command", "refusal"]
 
 PARTIAL = 3
 _USAGE = 2
@@ -33,7 +31,7 @@ _NEXT = {
     "invalid_policy": "asnap forget --help",
     "missing_extra": "{hint}",
 }
-"""The most useful next command after an error; library hints are for developers, these for people at a shell."""
+"""The most useful next command after an error, for people at a shell. Hints of the library are for developers."""
 
 
 _HINTS = {
@@ -44,7 +42,7 @@ _HINTS = {
     "damaged": "older snapshots of the session may still load",
     "conflict": "another process changed it meanwhile; run the command again",
 }
-"""What to say where the library's hint speaks of its own functions."""
+"""Hints that replace those of the library, which are about its functions."""
 
 
 def hint_of(error: SnapshotError) -> str:
@@ -58,22 +56,25 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
     Where the command *asked* was called wrongly, and nothing better is known, it is that command's help.
     """
     help_line = f"{asked} --help" if asked and exit_code(error) == _USAGE else ""
-    known = error.run or _NEXT.get(error.code) or help_line or "asnap doctor"
+    usual = _NEXT.get(error.code)
+    if error.code == SnapshotNotFound.code and error.session_id:  # the session exists, that snapshot does not
+        usual = "asnap show {session} --history"
+    known = error.run or usual or help_line or "asnap doctor"
     session = shlex.quote(error.session_id) if error.session_id else ""
     known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
     return with_store(known, place) if is_about_a_store else known
 
 
-def with_next(error: E, command: str) -> E:
-    """Return *error* with a more specific command to run next."""
-    error.run = command
-    return error
-
-
 def exit_code(error: SnapshotError) -> int:
     """The exit status for this kind of error."""
     return EXIT_CODES.get(error.code, 1)
+
+
+def refusal(code: str, message: str, following: str) -> dict[str, Any]:
+    """A refused call as JSON, in the shape of `describe`; *following* is the command to run next."""
+    head = {"schema_version": SCHEMA_VERSION, "kind": "error", "code": code, "message": message}
+    return {**head, "session_id": None, "hint": "", "next": following, "retryable": False, "cause": None}
 
 
 def describe(error: SnapshotError, *, place: str | None = None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Fate(Part):
     what: Literal["session", "snapshots", "skipped"]
     why: str
     code: str | None = None
-    """The error that made it be skipped."""
+    """The code of the error because of which it was skipped."""
     size_bytes: int = 0
     snapshots: tuple[SnapshotFate, ...] = ()
 
@@ -59,12 +59,12 @@ class Forgotten(Document):
     sessions: tuple[Fate, ...]
     """Those something happens to, and those that were skipped."""
     untouched: int = 0
-    """How many sessions were looked at of which everything stays."""
+    """How many sessions lose nothing."""
     single: bool
-    """Whether one session was named, and not several or all."""
+    """Whether exactly one session was named."""
     dry_run: bool
     operation: str | None = None
-    """What `asnap undo` calls it."""
+    """Its id for `asnap undo`."""
     as_of: datetime
 
     @property
@@ -129,9 +129,7 @@ class ForgetJob:
             self._plans.pop(name, None)
             if name != session_id:
                 self._memory_of[name], why = session_id, f"the memory of {session_id}"
-            self._fates[name] = Fate(
-                session_id=name, title=meta.title, what="session", why=why, size_bytes=meta.size_bytes
-            )
+            self._fates[name] = Fate.from_fields(meta, what="session", why=why, snapshots=())
 
     async def _plan_snapshot(self, session_id: str, seq: int) -> None:
         from snapshot_plugin.manager.forgetting import plan_single
@@ -172,13 +170,7 @@ class ForgetJob:
             return
         self._plans[plan.session_id] = plan
         fates = tuple(
-            SnapshotFate(
-                snapshot=meta.seq,
-                saved_at=meta.saved_at,
-                size_bytes=meta.size_bytes,
-                keep=decision.keep,
-                reasons=decision.reasons,
-            )
+            SnapshotFate.from_fields(meta, snapshot=meta.seq, keep=decision.keep, reasons=decision.reasons)
             for meta, decision in plan.decisions
         )
         self._fates[plan.session_id] = Fate(

@@ -42,9 +42,9 @@ class Label(Document):
     snapshot: int
     """The snapshot that holds it."""
     live_pid: int | None
-    """The process that has the session and was asked; null if nobody has it."""
+    """The process that owns the session and made the change; null if no process owns it."""
     operation: str | None
-    """What `asnap undo` calls it; null if nothing changed."""
+    """Its id for `asnap undo`; null if nothing changed."""
     told: str
     """What was done, in words."""
 
@@ -56,7 +56,7 @@ class SuggestedTag(Part):
     about: str
     """project, language, tool, topic or place."""
     count: int
-    """How often the session speaks for it."""
+    """How often it occurs in the session."""
 
 
 Change = Callable[["SessionSnapshot"], Mapping[str, Any]]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.scope import Selected, Selection, select
+from snapshot_plugin.operations.scope import Selection, select
 from snapshot_plugin.operations.session_rows import SessionRow
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ class Listed(Document):
     below: str | None
     """The directory whose sessions are shown; null for all."""
     size_bytes: int
-    """What all sessions of the store take."""
+    """The size of all sessions in the store."""
     encrypted: bool
     archived: tuple[ArchivedStore, ...] = ()
-    """Where the store is an archive: the stores that are copied to it."""
+    """If the store is an archive: the stores that are copied to it."""
     as_of: datetime
 
 
@@ -63,13 +63,7 @@ def archived_stores(store: SnapshotStore, now: datetime) -> tuple[ArchivedStore,
     from snapshot_plugin.store.s3 import ObjectStore
 
     return tuple(
-        ArchivedStore(
-            host=note.host,
-            as_of=note.at,
-            lag_seconds=max(0.0, (now - note.at).total_seconds()),
-            sessions=note.sessions,
-            behind=note.behind,
-        )
+        ArchivedStore.from_fields(note, as_of=note.at, lag_seconds=max(0.0, (now - note.at).total_seconds()))
         for note in (notes_of(store) if isinstance(store, ObjectStore) else ())
     )
 
@@ -83,23 +77,18 @@ def listed(
     archived: tuple[ArchivedStore, ...] = (),
     as_of: datetime,
 ) -> Listed:
-    """Of *rows*, all sessions of the store, those that were asked for; *why* also names the others."""
+    """Select from *rows*, all sessions of the store; with *why*, also name those that are left out."""
     selected = select(rows, selection)
     return Listed(
         sessions=selected.shown,
         total=len(rows),
         hidden=selected.counts,
-        hidden_sessions=_named(selected) if why else (),
+        hidden_sessions=tuple(HiddenSession.from_fields(row, by=by, why=text) for row, by, text in selected.hidden)
+        if why
+        else (),
         below=selection.below,
         size_bytes=sum(row.size_bytes for row in rows),
         encrypted=encrypted,
         archived=archived,
         as_of=as_of,
-    )
-
-
-def _named(selected: Selected) -> tuple[HiddenSession, ...]:
-    return tuple(
-        HiddenSession(session_id=row.session_id, title=row.title, by=by, why=why)
-        for row, by, why in selected.hidden
     )

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 __all__ = ["MAX_BYTES", "LineFile", "Operation", "OperationLines", "OperationLog", "log_path", "newest_to_undo"]
 
 MAX_BYTES = 4 << 20
-"""Over this size the older half of the log goes."""
+"""Above this size, the older half of the log is dropped."""
 
 _PLACE = b"asnap operations"
 _LOCK_TIMEOUT = 10.0
-_UNWRITTEN = "undo does not know of it; what was forgotten comes back by the ids that asnap purge -n shows"
+_UNWRITTEN = "undo does not know of it; restore what was forgotten by the ids that asnap purge -n lists"
 
 
 def log_path(state: Path, store: str) -> Path:

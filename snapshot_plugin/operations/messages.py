@@ -1,7 +1,7 @@
-"""Some messages of a session with everything they hold: what a page reads while a person scrolls.
+"""Some messages of a session with all their content, for a page that is scrolled.
 
-Long texts are cut, and say how long they were; one message alone comes whole. Of a session that is live, or whose
-process died, the messages that are only in its spool are included.
+Long texts are cut, with their full length; a single message is returned in full. For a session that is live, or
+whose process died, messages that are only in the spool are included.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Content(Part):
     """A part of a message."""
 
     kind: str
-    """text, thought, tool, image, or the kind of what it stands for."""
+    """text, thought, tool, image, or the type of another block."""
     text: str = ""
     length: int | None = None
-    """How long the text was, if it is cut here."""
+    """The full length of the text, if it is cut."""
     status: str | None = None
     tool: str | None = None
     """The kind of tool: read, edit, execute, …"""
@@ -54,7 +54,7 @@ class Content(Part):
     output: str = ""
     changes: tuple[FileChange, ...] = ()
     places: tuple[str, ...] = ()
-    """The files that a tool looked at."""
+    """The files that a tool read."""
     permission: str | None = None
     """What the user was asked before the tool ran, and what was answered."""
     mime_type: str | None = None
@@ -82,7 +82,7 @@ class Messages(Document):
     snapshot: int
     total: int
     saved: int
-    """How many of them a snapshot holds; the others are in the spool."""
+    """How many of them are in a snapshot; the others are in the spool."""
     first: int
     messages: tuple[FullMessage, ...]
 

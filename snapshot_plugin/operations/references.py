@@ -7,6 +7,7 @@ wins, so a session may be called ``latest`` and still be reached. Damaged sessio
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,9 +71,8 @@ async def _unsaved(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta
         return None
     name = rows[0].session_id
     hint = "free space if its disk is full: it is saved as soon as that works" if rows[0].live else "recover it"
-    error = SnapshotNotFound(f"session {name} has no snapshot yet, only a spool", session_id=name, hint=hint)
-    error.run = rows[0].next or ""
-    return error
+    told = f"session {name} has no snapshot yet, only a spool"
+    return SnapshotNotFound(told, session_id=name, hint=hint, run=rows[0].next or "asnap list --all")
 
 
 async def _tagged_before(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> Target | None:
@@ -124,13 +124,12 @@ def going_on(target: Target) -> Target:
         InvalidInput: an older one was named.
     """
     if target.seq not in (None, target.meta.seq):
-        error = InvalidInput(
-            f"session {target.session_id} goes on from its newest snapshot, {target.meta.seq}",
+        raise InvalidInput(
+            f"session {target.session_id} resumes from its newest snapshot, {target.meta.seq}",
             session_id=target.session_id,
             hint=f"branch it at snapshot {target.seq} and resume the branch",
+            run=f"asnap fork {shlex.quote(f'{target.session_id}@{target.seq}')}",
         )
-        error.run = f"asnap fork {target.session_id}@{target.seq}"
-        raise error
     return target
 
 
@@ -174,7 +173,7 @@ def _latest(back: int, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
     if back < len(whole):
         return whole[back]
     name = f"latest~{back}" if back else "latest"
-    raise SnapshotNotFound(f"there is no {name}: the store has {several(len(whole), 'whole session')}", hint="")
+    raise SnapshotNotFound(f"there is no {name}: the store has {several(len(whole), 'intact session')}", hint="")
 
 
 def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
@@ -190,16 +189,17 @@ def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
     names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
     more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
-    error = InvalidInput(
-        f"{text!r} could be {len(names)} sessions", hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}"
+    return InvalidInput(
+        f"{text!r} could be {len(names)} sessions",
+        hint=f"say which: {', '.join(names[:_CANDIDATES])}{more}",
+        run="asnap list --all",
     )
-    error.run = "asnap list --all"
-    return error
 
 
 def _unknown(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound:
     names = [meta.session_id for meta in metas] + [meta.title for meta in metas if meta.title]
-    return SnapshotNotFound(f"there is no session {text!r}", session_id=text, hint=_close(text, names))
+    told = f"there is no session {text!r}"
+    return SnapshotNotFound(told, session_id=text, hint=_close(text, names), run="asnap list --all")
 
 
 def _close(text: str, names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""Select the sessions an operation is about: this project's or all, narrowed by filters.
+"""Select the sessions an operation is about: those of this project or all, narrowed by filters.
 
-Pure, but for `here` and `tagged_before`. A session that never said where it ran belongs everywhere, unless the
+Pure, except `here` and `tagged_before`. A session without a directory belongs everywhere, unless the
 caller decides otherwise.
 """
 
@@ -31,7 +31,7 @@ class Selection:
 
     below: str | None = None
     unplaced: bool = True
-    """Whether sessions that never said where they ran are shown although `below` is given."""
+    """Whether sessions without a directory are shown if `below` is given."""
     agent: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -100,7 +100,7 @@ _NOT_LIVE = ("live", "no process runs it")
 
 
 def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
-    """What hides a session, and what of it; None if nothing does. Who runs it is for `select` to know."""
+    """The filter that hides a session, and the reason; None if none does. `select` checks whether it is live."""
     return next(_reasons(row, selection), None)
 
 

@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 _EACH = 5
-"""How many hits of one session are shown when others are searched as well: one chatty session hides no other."""
+"""How many hits of a session are shown if several are searched, so that one session does not hide the others."""
 _FEW = 30
-"""So many sessions are indexed while a person waits; a search that shall answer at once leaves more for later."""
+"""The most sessions that are indexed while the user waits. A search that must answer at once leaves the rest."""
 _KEYS = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
 
 
 class MessageHit(Part):
-    """A message that holds the words. `matches` are where they stand in `snippet`: start and end."""
+    """A message with the words. `matches` has their start and end in `snippet`."""
 
     session_id: str
     snapshot: int | None
@@ -67,7 +67,7 @@ class SessionHits(Part):
 
     session_id: str
     snapshot: int | None
-    """As in hits: an earlier snapshot is told apart from the session."""
+    """As in hits."""
     short_id: str
     title: str | None
     agent: str | None
@@ -88,11 +88,11 @@ class Searched(Document):
     total_sessions: int
     """How many sessions have hits; those of which none is shown are not in `sessions`."""
     searched: int
-    """How many sessions were looked into."""
+    """How many sessions were searched."""
     unindexed: int = 0
-    """How many more there are that changed since they were indexed; their hits are missing: ask again later."""
+    """How many sessions changed since they were indexed. Their hits are missing; search again later."""
     hidden: dict[str, int]
-    """How many were not, by what kept them out."""
+    """How many were not searched, by filter."""
     unreadable: tuple[str, ...]
     as_of: datetime
 
@@ -105,7 +105,7 @@ class SearchRequest:
     ref: str | None = None
     cwd: str | None = None
     unplaced: bool = True
-    """Whether sessions that never said where they ran are searched although `cwd` is given."""
+    """Whether sessions without a directory are searched if `cwd` is given."""
     agent: str | None = None
     tags: tuple[str, ...] = ()
     tool: str | None = None
@@ -114,11 +114,11 @@ class SearchRequest:
     until: datetime | None = None
     limit: int = 20
     earlier: bool = False
-    """Also text that was later compacted away."""
+    """Also search text that was later compacted away."""
 
 
 def search_ready(work: Work, asked: SearchRequest) -> Searched | None:
-    """What the index answers as it is, without opening the store; None if the store has to be opened for it."""
+    """Search the index without opening the store; None if the store must be opened for this search."""
     from snapshot_plugin.search.ready import answered
 
     where = work.config.storage_path
@@ -132,10 +132,10 @@ def search_ready(work: Work, asked: SearchRequest) -> Searched | None:
 async def search(
     work: Work, store: SnapshotStore, asked: SearchRequest, *, rebuild: bool = False, at_once: bool = False
 ) -> Searched:
-    """Bring the index up to date with the store, and search.
+    """Update the index from the store, and search.
 
-    With *at_once*, where that would take long, what is indexed is searched as it is; `Searched.unindexed` says so,
-    and the caller sees to it that `index_all` runs.
+    With *at_once*, if updating the index would take long, the index is searched as it is: `Searched.unindexed` says
+    so, and the caller must run `index_all`.
     """
     unindexed = 0
     async with search_index(work, store, rebuild=rebuild) as index:
@@ -162,9 +162,9 @@ async def _stale(index: SearchIndex, metas: Sequence[SnapshotMeta], only: Collec
 
 
 async def index_all(work: Work, store: SnapshotStore) -> None:
-    """Bring the index up to date with every session of the store. What was read before an interruption stays.
+    """Update the index for all sessions of the store. An interruption keeps what was indexed.
 
-    Does nothing while another process is at it.
+    Does nothing while another process does the same.
     """
     async with search_index(work, store) as index:
         with index.alone() as alone:
@@ -182,7 +182,7 @@ async def search_index(work: Work, store: SnapshotStore, *, rebuild: bool = Fals
 
 
 async def forget_index(work: Work, store: SnapshotStore) -> None:
-    """Throw the index away, if there is one: what the store lost for good must not live on there."""
+    """Delete the index, if there is one: it must not keep what was removed from the store permanently."""
     import anyio
 
     if [path async for path in anyio.Path(work.cache).glob("search-*")]:
@@ -191,7 +191,7 @@ async def forget_index(work: Work, store: SnapshotStore) -> None:
 
 
 def at_snapshot(session: str, snapshot: int | None) -> str:
-    """What refers to a session, or to one of its snapshots."""
+    """The reference of a session, or of one of its snapshots."""
     return session if snapshot is None else f"{session}@{snapshot}"
 
 
@@ -216,11 +216,11 @@ def _question(asked: SearchRequest) -> SearchQuery:
 
 
 class _Chosen(NamedTuple):
-    """What to look into, by what it is called in the question: sessions, the last changed first, or snapshots."""
+    """What to search, by its name in the query: sessions, the last changed first, or snapshots."""
 
     named: Mapping[str, tuple[SnapshotMeta, int | None]]
     hidden: dict[str, int]
-    """How many others what keeps out."""
+    """How many sessions each filter hides."""
     ids: Sequence[str]
     """Of all sessions."""
 
@@ -231,7 +231,7 @@ def _chosen(
     sessions: Sequence[SnapshotMeta],
     tagged: frozenset[str] = frozenset(),
 ) -> tuple[SearchQuery, _Chosen]:
-    """What to ask, given all sessions of the store."""
+    """The query for the index, given all sessions of the store."""
     ids = [session.session_id for session in sessions]
     if asked.ref is not None:
         session, seq = _target(asked.ref, asked.query, sessions)
@@ -323,13 +323,10 @@ def _unmarked(snippet: str) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 def _session_hits(session: SnapshotMeta, snapshot: int | None, short: Mapping[str, str], hits: int) -> SessionHits:
-    return SessionHits(
-        session_id=session.session_id,
+    return SessionHits.from_fields(
+        session,
         snapshot=snapshot,
         short_id=at_snapshot(short[session.session_id], snapshot),
         title=session.title or session.opening,
-        agent=session.agent,
-        cwd=session.cwd,
-        changed_at=session.changed_at,
         hits=hits,
     )

@@ -24,7 +24,7 @@ from snapshot_plugin.store.transfer import Copied
 __all__ = ["FIX", "SessionFixed", "SessionSecrets", "find_secrets", "find_secrets_in_trash", "take_secrets_out"]
 
 FIX: Final = "redact"
-"""The trigger of a snapshot from which secrets were taken out."""
+"""The trigger of a snapshot from which secrets were removed."""
 
 _NAMES: Final = frozenset({"session_id", "agent_session_id"})
 _ASIDE: Final = ("quarantine", "live.aside-")
@@ -39,11 +39,11 @@ class SessionSecrets(Value):
     """How many of each kind: in the newest snapshot, or at most in an older one."""
     snapshots: tuple[int, ...] = ()
     problem: str | None = None
-    """Why the older snapshots could not be looked through."""
+    """Why the older snapshots could not be searched."""
     not_searched: tuple[str, ...] = ()
-    """Files beside the snapshots that nobody reads any more, and that may hold anything."""
+    """Files beside the snapshots that are no longer read, and may hold secrets."""
     token: str | None = None
-    """Under which it is in the trash, if it is."""
+    """Its token in the trash, if it is there."""
 
     @property
     def is_clean(self) -> bool:
@@ -61,7 +61,7 @@ class SessionFixed(Value):
 
 
 async def find_secrets(store: SnapshotStore, session_id: str) -> SessionSecrets:
-    """Look through every snapshot of a session. Its newest one has to be readable.
+    """Search every snapshot of a session. The newest one must be readable.
 
     Raises:
         SnapshotError: as `SnapshotStore.read`.
@@ -88,7 +88,7 @@ async def find_secrets(store: SnapshotStore, session_id: str) -> SessionSecrets:
 
 
 async def find_secrets_in_trash(store: SnapshotStore) -> list[SessionSecrets]:
-    """Look through every session in the trash; those that hold a secret or cannot be read."""
+    """Search every session in the trash; return those that hold a secret or cannot be read."""
     found: list[SessionSecrets] = []
     if not isinstance(store, KeyedStore):
         return found
@@ -124,7 +124,7 @@ async def take_secrets_out(store: SnapshotStore, session_id: str, *, clock: Cloc
         Damaged: a snapshot cannot be read, so it may hold secrets.
     """
     if not isinstance(store, LogStore):
-        raise InvalidInput("this store keeps no copies, so what is taken out could not come back")
+        raise InvalidInput("this store keeps no copies, so what is removed could not be restored")
     async with held_alone(store, session_id, clock, to="take secrets out"):
         await must_be_recovered(store, session_id)
         found = await store.read(session_id, strict=True)

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Holder(Part):
-    """The process that has a session."""
+    """The process that owns a session."""
 
     pid: int
     host: str
@@ -43,30 +43,30 @@ class Holder(Part):
 
 
 class SessionRow(Part):
-    """One session: the newest snapshot's summary, and who has it."""
+    """One session: the newest snapshot's summary, and its owner."""
 
     session_id: str
     short_id: str
     """The shortest beginning of the id that no other session shares."""
     title: str | None = None
     opening: str | None = None
-    """How the first prompt begins, where nobody gave it a title."""
+    """The beginning of the first prompt, if there is no title."""
     agent: str | None = None
     provider_type: str | None = None
     cwd: str | None = None
     state: str = "ok"
-    """ok, damaged, encrypted (no key at hand opens it) or too_new (a newer release wrote it)."""
+    """ok, damaged, encrypted (no available key opens it) or too_new (a newer release wrote it)."""
     problem: str | None = None
     next: str | None = None
-    """What to run about its state; null where nothing is wrong."""
+    """The command to run about its state; null if nothing is wrong."""
     live: Holder | None = None
     ended_unexpectedly: bool = False
-    """Its process died, and what it left was not made a snapshot yet."""
+    """Its process died, and its spool was not recovered yet."""
     last_sign: datetime | None = None
     recovered: bool = False
-    """The newest snapshot was made of what a killed process left."""
+    """The newest snapshot was recovered from the spool of a killed process."""
     restored: str | None = None
-    """The grade with which its agent took it up again the last time; null if it was never brought back."""
+    """The grade of the last restore; null if it was never restored."""
     pinned: bool = False
     tags: tuple[str, ...] = ()
     snapshot_tags: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class SessionRow(Part):
 
     @property
     def name(self) -> str:
-        """What people know it by: its title, or how its first prompt begins. Safe to print."""
+        """Its display name: the title, or the beginning of the first prompt. Safe to print."""
         return plain(self.title or self.opening or "") or "(untitled)"
 
     @property
@@ -109,7 +109,7 @@ async def session_rows(store: SnapshotStore) -> list[SessionRow]:
 
 
 async def every_row(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
-    """As `rows_of` for all sessions of the store; before them those that are only in their spools yet."""
+    """As `rows_of` for all sessions of the store, after those that have only a spool yet."""
     import anyio.to_thread
 
     root, present = await _place(store)
@@ -118,7 +118,7 @@ async def every_row(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list
 
 
 async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[SessionRow]:
-    """The same for sessions that were listed already; short ids are unique among them."""
+    """As `session_rows`, for sessions that were listed already; short ids are unique among them."""
     import anyio.to_thread
 
     root, present = await _place(store)
@@ -126,7 +126,7 @@ async def rows_of(store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> list[S
 
 
 async def _place(store: SnapshotStore) -> tuple[Path | None, dict[str, Ownership]]:
-    """The directory of a store on disk; or else who has its sessions, by their `short_id`."""
+    """The directory of a store on disk; for other stores, the owners of its sessions by `short_id`."""
     import anyio.to_thread
 
     from snapshot_plugin.live.place import ownerships_elsewhere
@@ -138,7 +138,7 @@ async def _place(store: SnapshotStore) -> tuple[Path | None, dict[str, Ownership
 def rows_at(
     root: Path | None, metas: Sequence[SnapshotMeta], elsewhere: Mapping[str, Ownership] | None = None
 ) -> list[SessionRow]:
-    """The same in this thread, for a store in the directory *root*; or else *elsewhere* tells who has a session."""
+    """As `rows_of`, blocking: for the store in the directory *root*, or with the owners in *elsewhere*."""
     from snapshot_plugin.live.owners import ownerships
     from snapshot_plugin.model.ids import short_id
     from snapshot_plugin.operations.references import short_ids
@@ -152,7 +152,7 @@ def rows_at(
 def unsaved_rows(
     root: Path | None, saved: Sequence[SessionRow], elsewhere: Mapping[str, Ownership] | None = None
 ) -> list[SessionRow]:
-    """Sessions that are so new, or died so soon, that they are only in their spools yet, beside those *saved*."""
+    """Sessions without a snapshot yet, only a spool. *saved* are the others."""
     from snapshot_plugin.live.owners import unsaved
     from snapshot_plugin.model.ids import short_id
 
@@ -180,35 +180,14 @@ def _unsaved(session_id: str, presence: Ownership) -> SessionRow:
 
 
 def row_of(meta: SnapshotMeta, short_id: str, presence: Ownership | None = None) -> SessionRow:
-    """What is shown of a session, from its listing and who has it."""
-    return SessionRow(
-        session_id=meta.session_id,
+    """The row of a session, from its listing and its owner."""
+    return SessionRow.from_fields(
+        meta,
         short_id=short_id,
-        title=meta.title,
-        opening=meta.opening,
-        agent=meta.agent,
-        provider_type=meta.provider_type,
-        cwd=meta.cwd,
-        state=meta.state,
-        problem=meta.problem,
         next=_next(meta, presence),
         **who_has(presence),
         recovered=meta.trigger == "recovered",
-        restored=meta.restored,
-        pinned=meta.pinned,
-        tags=meta.tags,
-        snapshot_tags=meta.snapshot_tags,
         parent=meta.parent.session_id if meta.parent else None,
-        created_at=meta.created_at,
-        changed_at=meta.changed_at,
-        saved_at=meta.saved_at,
-        seq=meta.seq,
-        trigger=meta.trigger,
-        messages=meta.messages,
-        turns=meta.turns,
-        tokens=meta.tokens,
-        cost=meta.cost,
-        size_bytes=meta.size_bytes,
     )
 
 
@@ -235,14 +214,12 @@ def who_has(presence: Ownership | None) -> dict[str, Any]:
 
 
 def holder_of(owner: Owner) -> Holder:
-    """What is shown of a session's owner."""
-    return Holder(
-        pid=owner.pid, host=owner.host, since=owner.since, command=(owner.program,) if owner.program else ()
-    )
+    """A session's owner as rows show it."""
+    return Holder.from_fields(owner, command=(owner.program,) if owner.program else ())
 
 
 def marks(row: SessionRow) -> Iterable[str]:
-    """What is special about a session, the most pressing first; nothing for most."""
+    """What is special about a session, the most urgent first; nothing for most."""
     if row.state != "ok":
         yield row.state.replace("_", "-")
     if row.live:

@@ -1,4 +1,4 @@
-"""One session: its settings, how it can come back, its history, its conversation."""
+"""One session: its settings, how it can be restored, its history, its conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["About", "Shown", "SnapshotRow", "about", "history", "show", "shown",
 
 
 class Restore(Part):
-    """How the session was brought back the last time."""
+    """The last restore of a session."""
 
     grade: str
     messages: int = 0
@@ -49,13 +49,13 @@ class About(Part):
     mcp_servers: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     context_tokens: int
-    """What a model has to read to know the session."""
+    """How many tokens a model must read to know the session."""
     context_size: int | None = None
-    """What its model can hold, if the agent said so."""
+    """The model's context size, if the agent reported it."""
     context_is_estimate: bool
     turns: int = 0
     messages: int = 0
-    """As many as the snapshot has that is shown; the session's own count is of its newest."""
+    """Of the snapshot that is shown; `session.messages` counts those of the newest one."""
     input_tokens: int = 0
     output_tokens: int = 0
     tokens: int = 0
@@ -69,23 +69,19 @@ class About(Part):
     forked_at: int | None = None
     """How many messages of its parent it began with."""
     expected_grade: str | None = None
-    """How it can come back at best, as far as its agent said: native-load, native-resume or context."""
+    """The best grade that its agent offers: native-load, native-resume or context."""
     last_restore: Restore | None = None
     notices: tuple[str, ...] = ()
-    """What is repaired when it comes back: tool calls without an outcome, an empty last message."""
+    """What is repaired on resume: tool calls without an outcome, an empty last message."""
     withheld: tuple[str, ...] = ()
-    """Settings whose values are not kept, as they may be secrets."""
+    """Settings whose values are not stored, because they may be secrets."""
     skipped: tuple[str, ...] = ()
-    """Damage that was skipped to get here."""
+    """Damaged snapshots that were skipped."""
 
 
 def about(stored: StoredSnapshot) -> About:
-    """What is to know about a stored session."""
-    from snapshot_plugin.acp.state import (
-        context_window,
-        expected_grade,
-        last_restore,
-    )
+    """Summarise a stored session."""
+    from snapshot_plugin.acp.state import context_window, expected_grade, last_restore
     from snapshot_plugin.live.label import label_of
     from snapshot_plugin.model.context_size import estimated_tokens
     from snapshot_plugin.model.repair import repair
@@ -113,7 +109,7 @@ def about(stored: StoredSnapshot) -> About:
         task=snapshot.current_task,
         plan_done=sum(entry.status == "completed" for entry in snapshot.plan),
         plan_total=len(snapshot.plan),
-        plan=tuple(PlanStep(content=e.content, status=e.status, priority=e.priority) for e in snapshot.plan),
+        plan=tuple(map(PlanStep.from_fields, snapshot.plan)),
         note=label_of(snapshot)["note"],
         forked_at=snapshot.parent.message_index if snapshot.parent else None,
         expected_grade=expected_grade(snapshot),
@@ -152,12 +148,12 @@ class SnapshotRow(Part):
 
 
 class Shown(Document):
-    """A session: what is to know about it, and what was asked for of its history and conversation."""
+    """A session: its summary, and the requested part of its history or conversation."""
 
     kind: ClassVar[str] = "show"
     session: SessionRow
     about: About | None = None
-    """Not where only the history or certain messages were asked for."""
+    """Null if only the history or certain messages were requested."""
     snapshot: int
     """The number of the snapshot that is shown."""
     history: tuple[SnapshotRow, ...] = ()
@@ -173,7 +169,7 @@ async def history(work: Work, store: SnapshotStore, target: Target) -> Shown:
 
 
 async def show(work: Work, store: SnapshotStore, target: Target) -> tuple[StoredSnapshot, Shown]:
-    """A session or one of its snapshots: as it is stored, and what is known about it without the conversation."""
+    """Read a session or one of its snapshots. Returns it as stored, and its summary without the conversation."""
     (row,) = await rows_of(store, [target.meta])
     stored = await store.read(target.session_id, at=target.seq)
     return stored, Shown(session=row, about=about(stored), snapshot=stored.ref.seq, as_of=work.now)
@@ -182,7 +178,7 @@ async def show(work: Work, store: SnapshotStore, target: Target) -> tuple[Stored
 def shown(
     stored: StoredSnapshot, *, tools: bool, message: int | None = None, first: int | None = None
 ) -> tuple[Said, ...]:
-    """The conversation: all of it, one message, or from one on.
+    """The conversation: all of it, message *message*, or from message *first* on.
 
     Raises:
         InvalidInput: there is no such message.
@@ -197,16 +193,5 @@ def shown(
 
 
 def snapshot_row(meta: SnapshotMeta) -> SnapshotRow:
-    """What a history shows of a snapshot."""
-    return SnapshotRow(
-        seq=meta.seq,
-        saved_at=meta.saved_at,
-        state=meta.state,
-        problem=meta.problem,
-        trigger=meta.trigger,
-        tags=meta.snapshot_tags,
-        messages=meta.messages,
-        turns=meta.turns,
-        tokens=meta.tokens,
-        size_bytes=meta.size_bytes,
-    )
+    """A snapshot as the history shows it."""
+    return SnapshotRow.from_fields(meta, tags=meta.snapshot_tags)

@@ -13,7 +13,7 @@ from snapshot_plugin.operations.searching import search_index
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.model.statistics import Counted, Group
+    from snapshot_plugin.model.statistics import Counted
     from snapshot_plugin.operations.work import Work
     from snapshot_plugin.search.facts import Facts
     from snapshot_plugin.store.base import SnapshotStore
@@ -65,7 +65,7 @@ class Statistics(Document):
     total: GroupRow
     groups: tuple[GroupRow, ...]
     daily: tuple[Day, ...]
-    """Every day of the last year in which anything happened, the empty ones too."""
+    """Every day of the last year since the first activity, including days without any."""
     hours: tuple[int, ...]
     """Messages in each hour of the day, from midnight on, on the user's clock. Empty with --quick."""
     weekdays: tuple[int, ...]
@@ -106,12 +106,12 @@ def _statistics(
     return Statistics(
         by=by,
         since=since,
-        total=_row(total(sessions)),
-        groups=tuple(map(_row, grouped(sessions, by))),
-        daily=tuple(Day(day=day.key, tokens=day.tokens, cost=day.cost) for day in days),
+        total=GroupRow.from_fields(total(sessions)),
+        groups=tuple(map(GroupRow.from_fields, grouped(sessions, by))),
+        daily=tuple(Day.from_fields(day, day=day.key) for day in days),
         hours=tuple(active_hours(sessions)) if facts else (),
         weekdays=tuple(active_days(sessions)) if facts else (),
-        topics=tuple(TopicRow(term=topic.term, sessions=topic.sessions) for topic in topics),
+        topics=tuple(map(TopicRow.from_fields, topics)),
         storage=Storage(
             store_bytes=sum(meta.size_bytes for meta in metas),
             plain_bytes=sum(each.plain_bytes for each in facts.values()) if facts else None,
@@ -132,7 +132,3 @@ def _counted(
         slots = [slot for slot in (known.slots if known else slots_of([meta])) if not since or slot.start >= since]
         if slots and not meta.session_id.endswith(COMPANIONS):
             yield Counted(meta, slots)
-
-
-def _row(group: Group) -> GroupRow:
-    return GroupRow(**group._asdict())

@@ -93,9 +93,6 @@ def count(number: int) -> str:
     return str(number)
 
 
-_ABSURD = 10**15
-
-
 def with_store(command: str, place: str | None) -> str:
     """Return *command* with ``--store`` *place*; unchanged if no store was named."""
     if not place:

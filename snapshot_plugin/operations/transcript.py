@@ -1,4 +1,4 @@
-"""A conversation as a person reads it: messages by number, tools folded to a line each. Pure, one at a time."""
+"""A conversation for reading: numbered messages, one line for each tool call. Pure; one message at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.content import Block, ToolCallBlock
     from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["MessagePart", "Said", "about_block", "detail_of", "said_of"]
+__all__ = ["MessagePart", "Said", "about_block", "detail_of", "diff_lines", "said_of"]
 
 _BASE64 = 4 / 3
 
@@ -23,11 +23,11 @@ class MessagePart(Part):
     """A part of a message: its words, a thought, a tool call, or something that is not text."""
 
     kind: str
-    """text, thought, tool, or the kind of what it stands for: image, audio, resource, …"""
+    """text, thought, tool, or the type of another block: image, audio, resource, …"""
     text: str = ""
     status: str | None = None
     detail: str | None = None
-    """What a tool was given and gave back; with --tools."""
+    """The input and output of a tool; with --tools."""
 
 
 class Said(Part):
@@ -40,9 +40,9 @@ class Said(Part):
 
 
 def said_of(snapshot: SessionSnapshot, *, tools: bool, first: int = 1, last: int | None = None) -> Iterator[Said]:
-    """The messages from number *first* to *last*, counted from 1; with *tools*, what they were given and gave.
+    """Yield messages *first* to *last*, counted from 1; with *tools*, also the input and output of tools.
 
-    Entries that a framework keeps and people cannot read are there with *tools* only.
+    Entries that only a framework can read are included with *tools* only.
     """
     from snapshot_plugin.model.repair import readable
 
@@ -74,7 +74,7 @@ def _piece(block: Block, *, tools: bool) -> MessagePart:
 
 
 def detail_of(tool: ToolCallBlock) -> str:
-    """What a tool was given and what it gave back, as text."""
+    """The input and output of a tool, as text."""
     parts = [
         f"{name}: {_as_text(value)}" for name, value in (("in", tool.raw_input), ("out", tool.raw_output)) if value
     ]
@@ -93,16 +93,16 @@ def _as_text(value: Any) -> str:
         if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
             return str(inner["text"])
         if value.get("type") == "diff":
-            return f"{value.get('path', '')}\n" + _diff(
-                str(value.get("oldText") or ""), str(value.get("newText") or "")
-            )
+            before, after = str(value.get("oldText") or ""), str(value.get("newText") or "")
+            return "\n".join([str(value.get("path", "")), *diff_lines(before, after)])
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _diff(old: str, new: str) -> str:
+def diff_lines(before: str, after: str) -> list[str]:
+    """The lines of a unified diff, without the names of the files."""
     import difflib
 
-    return "\n".join(list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))[2:])
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
 
 
 def about_block(raw: dict[str, Any]) -> str:

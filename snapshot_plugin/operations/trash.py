@@ -20,11 +20,11 @@ class Discarded(Part):
 
     session_id: str
     token: str
-    """What `asnap undo` calls it."""
+    """Its id for `asnap undo`."""
     deleted_at: datetime
     size_bytes: int
     is_copy: bool
-    """Whether the session is still there: then this is a copy from before snapshots were dropped."""
+    """Whether the session still exists; then this is a copy from before snapshots were dropped."""
 
 
 class Purged(Document):
@@ -35,7 +35,7 @@ class Purged(Document):
     removed: tuple[Discarded, ...]
     size_bytes: int
     kept: int
-    """How many are not old enough, and stay."""
+    """How many are not old enough and are kept."""
     dry_run: bool
     as_of: datetime
 
@@ -52,19 +52,9 @@ async def discarded(
     """Return *entries* of the trash as answers show them."""
     there = {meta.session_id for meta in await store.list()}
     return Purged(
-        removed=tuple(_discarded(each, there) for each in entries),
+        removed=tuple(Discarded.from_fields(each, is_copy=each.session_id in there) for each in entries),
         size_bytes=sum(each.size_bytes for each in entries),
         kept=kept,
         dry_run=dry_run,
         as_of=work.now,
-    )
-
-
-def _discarded(each: Trashed, there: set[str]) -> Discarded:
-    return Discarded(
-        session_id=each.session_id,
-        token=each.token,
-        deleted_at=each.deleted_at,
-        size_bytes=each.size_bytes,
-        is_copy=each.session_id in there,
     )

@@ -33,7 +33,10 @@ from snapshot_plugin.store.engine import LogStore
 if TYPE_CHECKING:
     from snapshot_plugin.operations.work import Work
 
-__all__ = ["FINAL", "TakenBack", "Undone", "is_purged", "operations", "record_undo", "take_back", "undo"]
+__all__ = ["FINAL", "Done", "TakenBack", "Undone", "is_purged", "operations", "record_undo", "take_back", "undo"]
+
+
+_LIST = "asnap undo --list"
 
 
 class Done(Part):
@@ -45,7 +48,7 @@ class Done(Part):
     operation: str
     summary: str
     state: str
-    """done, undone, or purged: it cannot be taken back any more."""
+    """done, undone, or purged: it can no longer be undone."""
 
 
 class UndoProblem(Part):
@@ -62,12 +65,12 @@ class Undone(Document):
     kind: ClassVar[str] = "undo"
     rows: ClassVar[str] = "operations"
     operations: tuple[Done, ...]
-    """The operation that was taken back; or those there are, newest first."""
+    """The operation that was undone; with --list, all of them, newest first."""
     told: tuple[str, ...] = ()
     """What was done, in words."""
     problems: tuple[UndoProblem, ...] = ()
     redo: str | None = None
-    """The operation that brings it back again."""
+    """The operation that redoes it."""
     as_of: datetime
 
     @property
@@ -111,16 +114,16 @@ def _chosen(known: Sequence[Operation], wanted: str | None) -> Operation:
     if wanted is None:
         newest = newest_to_undo(known)
         if newest is None:
-            raise _refused(SnapshotNotFound("there is nothing to undo", hint=""))
+            raise SnapshotNotFound("there is nothing to undo", hint="", run=_LIST)
         return newest
     found = [each for each in known if each.id.startswith(wanted.lower())]
     if len(found) != 1:
         problem = "is not an operation" if not found else f"could be {len(found)} operations"
-        raise _refused(SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list"))
+        raise SnapshotNotFound(f"{wanted!r} {problem}", hint="operations are not sessions; see the list", run=_LIST)
     if found[0].undone:
         again = next((each.id for each in known if each.undoes == found[0].id and not each.undone), None)
         hint = f"to do it again: asnap undo {again}" if again else ""
-        raise _refused(InvalidInput(f"{found[0].kind} {found[0].id} was undone before", hint=hint))
+        raise InvalidInput(f"{found[0].kind} {found[0].id} was undone before", hint=hint, run=_LIST)
     return found[0]
 
 
@@ -128,19 +131,17 @@ async def _undo(
     work: Work, store: SnapshotStore, log: OperationLog, known: Sequence[Operation], chosen: Operation
 ) -> Undone:
     if not chosen.steps:
-        raise _refused(InvalidInput(f"{chosen.kind} {chosen.id} cannot be undone", hint=chosen.summary))
+        raise InvalidInput(f"{chosen.kind} {chosen.id} cannot be undone", hint=chosen.summary, run=_LIST)
     taken = await take_back(store, chosen)
     if not any(each.is_done for each in taken):
-        raise _refused(_failure(chosen, taken))
+        raise _failure(chosen, taken)
     undo = await record_undo(log, chosen, taken)
-    done = _Listing([*known, chosen]).row(chosen, "undone")
+    done = _row(chosen, short_ids([each.id for each in (*known, chosen)]), "undone")
     return Undone(
         operations=(done,),
         told=(f"undid {chosen.kind}: {chosen.summary}", *(f"  {each.told}" for each in taken if each.is_done)),
         problems=tuple(
-            UndoProblem(session_id=_session_of(each), code=each.code, problem=each.problem)
-            for each in taken
-            if not each.is_done
+            UndoProblem.from_fields(each, session_id=_session_of(each)) for each in taken if not each.is_done
         ),
         redo=undo.id if undo.steps else None,
         as_of=work.now,
@@ -150,11 +151,9 @@ async def _undo(
 def _failure(chosen: Operation, taken: Sequence[TakenBack]) -> SnapshotError:
     first = taken[0]
     kinds: dict[str, type[SnapshotError]] = {k.code: k for k in (SnapshotNotFound, SessionLocked, StoreUnavailable)}
-    error = kinds.get(first.code, Conflict)(
-        f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}", hint=chosen.summary
-    )
-    error.session_id = _session_of(first)
-    return error
+    told = f"{chosen.kind} {chosen.id} cannot be undone: {first.problem}"
+    hint = f"it was: {chosen.summary}; to undo an earlier operation, give its id"
+    return kinds.get(first.code, Conflict)(told, session_id=_session_of(first), hint=hint, run=_LIST)
 
 
 def _session_of(each: TakenBack) -> str | None:
@@ -162,33 +161,17 @@ def _session_of(each: TakenBack) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _refused(error: SnapshotError) -> SnapshotError:
-    error.run = "asnap undo --list"
-    return error
-
-
 async def _listed(store: SnapshotStore, known: Sequence[Operation]) -> tuple[Done, ...]:
     tokens = [each.token for each in await store.trash()]
-    listing = _Listing(known)
+    short = short_ids([each.id for each in known])
     return tuple(
-        listing.row(each, "undone" if each.undone else "purged" if is_purged(each, tokens) else "done")
+        _row(each, short, "undone" if each.undone else "purged" if is_purged(each, tokens) else "done")
         for each in known
     )
 
 
-class _Listing:
-    def __init__(self, known: Sequence[Operation]) -> None:
-        self._short = short_ids([each.id for each in known])
-
-    def row(self, each: Operation, state: str) -> Done:
-        return Done(
-            id=each.id,
-            short_id=self._short[each.id],
-            at=each.at,
-            operation=each.kind,
-            summary=each.summary,
-            state=state,
-        )
+def _row(each: Operation, short: Mapping[str, str], state: str) -> Done:
+    return Done.from_fields(each, short_id=short[each.id], operation=each.kind, state=state)
 
 
 # Steps ----------------------------------------------------------------------------------------------------
@@ -286,7 +269,7 @@ class _Undo:
         ]  # fmt: skip
         if since:
             raise Conflict(
-                f"session {session_id} was worked with since: {several(len(since), 'new snapshot')}",
+                f"session {session_id} has changed since: {several(len(since), 'new snapshot')}",
                 session_id=session_id,
             )
 
@@ -301,7 +284,7 @@ class _Undo:
         values = {name: step[name] for name in LABELS if name in step}
         done = await label(self._store, step["session_id"], lambda _: values, clock=self._clock)
         names = ", ".join({"title": "name"}.get(name, name) for name in values)
-        return f"{done.session_id} has its {names} of before", done.step
+        return f"{done.session_id} has its earlier {names} again", done.step
 
     async def restore(self, step: Mapping[str, Any]) -> _Done:
         session_id = step["session_id"]

@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.inert import readable_json
-from snapshot_plugin.operations.document import SCHEMA_VERSION, Document
-from snapshot_plugin.operations.failures import describe
+from snapshot_plugin.operations import failures
+from snapshot_plugin.operations.document import Document
 
 __all__ = ["answer", "failure", "json_answer", "refusal"]
 
@@ -51,11 +51,9 @@ def json_answer(value: Mapping[str, Any], status: int = 200) -> Response:
 
 def failure(error: SnapshotError, place: str | None) -> Response:
     """An error: what went wrong, and what to do next."""
-    return json_answer(describe(error, place=place), _STATUS.get(error.code, 500))
+    return json_answer(failures.describe(error, place=place), _STATUS.get(error.code, 500))
 
 
 def refusal(status: int, code: str, message: str) -> Response:
     """The guard's answer to a refused request."""
-    told = {"code": code, "message": message, "session_id": None, "hint": "", "next": "asnap ui"}
-    head = {"schema_version": SCHEMA_VERSION, "kind": "error"}
-    return json_answer({**head, **told, "retryable": False, "cause": None}, status)
+    return json_answer(failures.refusal(code, message, "asnap ui"), status)

@@ -19,7 +19,7 @@ from snapshot_plugin.operations.labels import Label, TagChange, annotate, pin, r
 from snapshot_plugin.operations.references import resolve
 from snapshot_plugin.operations.undo import undo
 from snapshot_plugin.web.answers import answer, json_answer
-from snapshot_plugin.web.site import Site
+from snapshot_plugin.web.site import Site, site_of
 
 __all__ = ["ROUTES"]
 
@@ -42,30 +42,25 @@ async def _body(request: Request, **fields: type | tuple[type, ...]) -> Mapping[
     except ClientDisconnect:
         raise InvalidInput("the client hung up before it had sent its request") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the request is no JSON: {error}") from None
+        raise InvalidInput(f"the request is not JSON: {error}") from None
     if not isinstance(body, dict):
-        raise InvalidInput("the request is no JSON object")
+        raise InvalidInput("the request is not a JSON object")
     for name, value in body.items():
         if name not in fields or not isinstance(value, fields[name]):
             raise InvalidInput(f"{name!r} is not known here, or of the wrong type", hint=", ".join(fields))
     return body
 
 
-def _site(request: Request) -> Site:
-    site: Site = request.app.state.site
-    return site
-
-
 async def _relabel(request: Request) -> Response:
     """Rename, tag, pin or note; one at a time, so that each is one operation."""
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, title=str, add_tags=list, remove_tags=list, pinned=bool, note=str)
     row = await site.row(request.path_params["id"])
     session_id = row.session_id
     if row.live and not row.seq:  # a label needs a snapshot, and there is none yet
         await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
     if not asked:
-        raise InvalidInput("nothing is to change", hint="title, add_tags, remove_tags, pinned or note")
+        raise InvalidInput("nothing to change", hint="title, add_tags, remove_tags, pinned or note")
     done: Label | None = None
     if "title" in asked:
         done = await rename(site.work, site.store, session_id, asked["title"])
@@ -88,7 +83,7 @@ def _texts(asked: Mapping[str, Any], name: str) -> list[str]:
 
 
 async def _fork(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, messages=int, at=int, title=str)
     target = await site.target(request.path_params["id"])
     at = asked.get("at", target.seq)
@@ -99,7 +94,7 @@ async def _fork(request: Request) -> Response:
 
 async def _snapshot(request: Request) -> Response:
     """Ask the process that owns the session to save it now."""
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     session_id = (await site.row(request.path_params["id"])).session_id
     saved = await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
@@ -111,14 +106,14 @@ async def _snapshot(request: Request) -> Response:
 
 
 async def _delete(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     return answer(await _forgotten(site, [(await site.target(request.path_params["id"])).session_id]))
 
 
 async def _forget(request: Request) -> Response:
     """Move sessions to the trash; with ``dry_run``, only say which would go."""
-    site = _site(request)
+    site = site_of(request)
     asked = await _body(request, sessions=list, dry_run=bool)
     return answer(await _forgotten(site, _texts(asked, "sessions"), dry_run=asked.get("dry_run", False)))
 
@@ -131,7 +126,7 @@ async def _forgotten(site: Site, session_ids: list[str], *, dry_run: bool = Fals
 
 
 async def _undo(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     await _body(request)
     return answer(await undo(site.work, site.store, request.path_params["id"]))
 

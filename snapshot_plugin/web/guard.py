@@ -68,9 +68,9 @@ class Guard:
             return 421, "wrong_host", "this address is not the server's own"
         is_api, is_read = scope["path"].startswith("/api/"), scope["method"] in _READS
         if self._is_foreign(headers, may_navigate=is_read and not is_api):
-            return 403, "wrong_origin", "only the server's own page may ask"
+            return 403, "wrong_origin", "only the server's own page may send requests"
         if not is_api:
-            return None if is_read else (405, "wrong_method", "pages are only read")
+            return None if is_read else (405, "wrong_method", "pages can only be read")
         return self._refused_by_api(headers, is_read=is_read)
 
     def _refused_by_api(self, headers: Headers, *, is_read: bool) -> tuple[int, str, str] | None:
@@ -79,7 +79,7 @@ class Guard:
         if is_read:
             return None
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            return 415, "wrong_type", "changes are asked for in JSON"
+            return 415, "wrong_type", "changes must be sent as JSON"
         return (403, "read_only", "asnap ui was started with --read-only") if self._read_only else None
 
     def _is_foreign(self, headers: Headers, *, may_navigate: bool) -> bool:

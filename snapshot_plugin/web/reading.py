@@ -26,7 +26,7 @@ from snapshot_plugin.operations.text import with_store
 from snapshot_plugin.operations.trash import in_the_trash
 from snapshot_plugin.operations.undo import operations
 from snapshot_plugin.web.answers import answer, json_answer
-from snapshot_plugin.web.site import Site
+from snapshot_plugin.web.site import site_of
 
 __all__ = ["ROUTES"]
 
@@ -37,11 +37,6 @@ _MOST = 500
 _LONGEST_COMPARED = 2_000
 """The most characters of a text in a comparison; the page shows 1,500."""
 _ENDINGS = {"bundle": "asnap", "markdown": "md", "html": "html", "json": "json"}
-
-
-def _site(request: Request) -> Site:
-    site: Site = request.app.state.site
-    return site
 
 
 def _number(request: Request, name: str, default: int | None = None) -> int | None:
@@ -61,7 +56,7 @@ def _moment(request: Request, name: str, now: datetime, *, end: bool = False) ->
 
 async def _about(request: Request) -> Response:
     """What the page needs to know about the server."""
-    site = _site(request)
+    site = site_of(request)
     return json_answer(
         {
             "schema_version": 1,
@@ -76,7 +71,7 @@ async def _about(request: Request) -> Response:
 
 
 async def _sessions(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
+    site, asked = site_of(request), request.query_params
     work, rows, tags = site.work, await site.rows(), tuple(asked.getlist("tag"))
     selection = Selection(
         below=asked.get("project") or None,
@@ -97,7 +92,7 @@ async def _sessions(request: Request) -> Response:
 
 
 async def _session(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     row = await site.row(request.path_params["id"])
     at = _number(request, "at")
     if row.seq == 0:  # it has only a spool yet
@@ -112,17 +107,17 @@ async def _session(request: Request) -> Response:
 
 
 async def _target(request: Request, at: int | None) -> Target:
-    target = await _site(request).target(request.path_params["id"])
+    target = await site_of(request).target(request.path_params["id"])
     return target if at is None else target._replace(seq=at)
 
 
 async def _history(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     return answer(await history(site.work, site.store, await _target(request, None)))
 
 
 async def _messages(request: Request) -> Response:
-    site, at = _site(request), _number(request, "at")
+    site, at = site_of(request), _number(request, "at")
     session_id = await site.session_id(request.path_params["id"])
     first = _number(request, "from", 1) or 1
     limit = min(_MOST, max(1, _number(request, "limit", _MESSAGES) or _MESSAGES))
@@ -131,7 +126,7 @@ async def _messages(request: Request) -> Response:
 
 
 async def _message(request: Request) -> Response:
-    site, at = _site(request), _number(request, "at")
+    site, at = site_of(request), _number(request, "at")
     session_id, number = await site.session_id(request.path_params["id"]), request.path_params["number"]
     tail = await site.spooled(session_id) if at is None else None
     return answer(await whole_message(site.store, session_id, number, at=at, spooled=tail))
@@ -139,7 +134,7 @@ async def _message(request: Request) -> Response:
 
 async def _resume(request: Request) -> Response:
     """The command that resumes a session, for the user to copy: the server itself starts nothing."""
-    site = _site(request)
+    site = site_of(request)
     session_id = await site.session_id(request.path_params["id"])
     command = with_store(f"asnap resume {shlex.quote(session_id)}", site.place)
     return json_answer({"schema_version": 1, "kind": "resume_command", "command": command})
@@ -147,7 +142,7 @@ async def _resume(request: Request) -> Response:
 
 async def _export(request: Request) -> Response:
     """A session as a file; with ``about=1``, what the file contains and how many secrets were removed."""
-    site, asked = _site(request), request.query_params
+    site, asked = site_of(request), request.query_params
     target = await _target(request, _number(request, "at"))
     form = next((name for name in FORMS if name == asked.get("form", "html")), None)
     if form is None:
@@ -164,9 +159,9 @@ async def _export(request: Request) -> Response:
 
 
 async def _diff(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
+    site, asked = site_of(request), request.query_params
     if not asked.get("a"):
-        raise InvalidInput("a names what to compare", hint="a and b are sessions, or snapshots: id@3")
+        raise InvalidInput("the parameter a is missing", hint="a and b are sessions, or snapshots: id@3")
     metas = await site.metas()
     one, other = resolve(asked["a"], metas), resolve(asked["b"], metas) if asked.get("b") else None
     found = await compare_targets(site.store, one, other)
@@ -174,7 +169,7 @@ async def _diff(request: Request) -> Response:
 
 
 async def _search(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
+    site, asked = site_of(request), request.query_params
     work = site.work
     wanted = SearchRequest(
         query=asked.get("q", ""),
@@ -195,21 +190,21 @@ async def _search(request: Request) -> Response:
 
 
 async def _stats(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
+    site, asked = site_of(request), request.query_params
     by = asked.get("by", "day")
     if by not in ("day", "week", "agent", "project"):
-        raise InvalidInput(f"{by!r} is nothing to add up by", hint="day, week, agent or project")
+        raise InvalidInput(f"cannot group by {by!r}", hint="day, week, agent or project")
     quick = asked.get("quick") == "1"
     return answer(await statistics(site.work, site.store, by=by, quick=quick))
 
 
 async def _operations(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     return answer(await operations(site.work, site.store))
 
 
 async def _trash(request: Request) -> Response:
-    site = _site(request)
+    site = site_of(request)
     return answer(await in_the_trash(site.work, site.store))
 
 

@@ -95,7 +95,7 @@ def application(site: Site, *, port: int, token: str, patience: float = 10.0) ->
         return refusal(404, "not_found", "there is nothing at this address")
 
     async def wrong_method(_request: Request, _error: Exception) -> Response:
-        return refusal(405, "wrong_method", "this address is asked in another way")
+        return refusal(405, "wrong_method", "this address does not allow this method")
 
     app = Starlette(
         routes=[

@@ -24,13 +24,15 @@ from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.look import Look, look
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from snapshot_plugin.live.owners import Ownership
     from snapshot_plugin.live.recovery import Spooled
     from snapshot_plugin.manager.config import SnapshotConfig
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Site"]
+__all__ = ["Site", "site_of"]
 
 _KEPT = 50
 """How many snapshots `Site.shown` caches."""
@@ -126,7 +128,8 @@ class Site:
             session_id = (await self.target(name)).session_id
             found = next((row for row in await self.rows() if row.session_id == session_id), None)
         if found is None:
-            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+            told = f"there is no session {session_id}"
+            raise SnapshotNotFound(told, session_id=session_id, run="asnap list --all")
         return found
 
     async def session_id(self, name: str) -> str:
@@ -181,3 +184,9 @@ class Site:
             _stored, found = await show(self.work, self.store, target)
             self._shown = dict([*self._shown.items(), (key, found)][-_KEPT:])
         return found
+
+
+def site_of(request: Request) -> Site:
+    """The site that a request is about."""
+    site: Site = request.app.state.site
+    return site

@@ -75,7 +75,7 @@ def test_readable_exports_are_redacted(asnap: Asnap, kept: Path) -> None:
     for form in ("markdown", "html"):
         ran = asnap("export", "02b", "--format", form)
         assert TOKEN not in ran.out
-        assert "taken out: 2 github-token" in ran.err
+        assert "removed: 2 github-token" in ran.err
         assert TOKEN in asnap("export", "02b", "--format", form, "--no-redact").out
     assert TOKEN in asnap("export", "02b", "--format", "json").out
     assert TOKEN not in asnap("export", "02b", "--format", "json", "--redact").out
@@ -209,7 +209,7 @@ def test_bundle_on_a_terminal_is_refused_with_a_request_for_a_file(kept: Path) -
     Path("a.md").write_text("mine")
     for answer, code, start in (("n", 130, "mine"), ("y", 0, "# Fix auth")):
         with Terminal("export", "01aaaa", "-o", "a.md") as terminal:
-            terminal.wait_for("Write over it?")
+            terminal.wait_for("Overwrite it?")
             terminal.send(f"{answer}\r")
             assert terminal.end() == code
         assert Path("a.md").read_text("utf-8").startswith(start)

@@ -218,7 +218,7 @@ def test_removing_a_key_says_what_a_copy_of_it_still_opens(asnap: Asnap, key: Pa
     last = asnap("keys", "remove", slots["b"], "--yes", "--json").json["done"]
 
     assert "still opens this store" in first
-    assert "the master key is a new one" in last
+    assert "the store has a new master key" in last
     assert asnap("check").code == 0
 
 

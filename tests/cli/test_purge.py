@@ -15,6 +15,7 @@ from snapshot_plugin.search.rows import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.stored import operations
 from tests.cli.terminal import Terminal
 
 
@@ -125,7 +126,32 @@ def test_terminal_asks_before_purging(place: Path) -> None:
     forgotten(place, "01old", days=40)
 
     with Terminal("purge") as terminal:
-        terminal.wait_for("for ever")
+        terminal.wait_for("permanently")
         terminal.send("n\r")
         assert terminal.end() == 130
     assert len(list((place / "trash").iterdir())) == 1
+
+
+def test_operations_on_purged_sessions_are_forgotten_so_that_undo_reaches_earlier_ones(
+    asnap: Asnap, place: Path, home: Path
+) -> None:
+    saved(place, session("kept"), session("gone"))
+    assert asnap("rename", "kept", "first name").code == 0
+    assert asnap("rename", "gone", "secret plan").code == 0
+    assert asnap("forget", "gone", "--yes").code == 0
+    assert asnap("purge", "--yes").code == 0
+
+    assert "secret plan" not in str(operations(home))
+    assert asnap("undo").code == 0
+    assert asnap("list", "--all", "--json").json["sessions"][0]["title"] is None
+
+
+def test_operations_on_a_session_that_lost_only_snapshots_stay(asnap: Asnap, place: Path) -> None:
+    saved(place, session("kept", "one"))
+    saved(place, session("kept", "one", "two"))
+    assert asnap("rename", "kept", "a name").code == 0
+    assert asnap("forget", "kept", "--keep-last", "1", "--yes").code == 0
+    assert asnap("purge", "--yes").code == 0
+
+    assert asnap("undo").code == 0
+    assert asnap("list", "--all", "--json").json["sessions"][0]["title"] is None

@@ -138,7 +138,7 @@ def test_open_tool_calls_and_missing_directories_are_mentioned(asnap: Asnap, pla
     done = asnap("resume", "01jd")
 
     assert "repair" in done.err
-    assert "/not/there is not there" in done.err
+    assert "/not/there does not exist" in done.err
     assert asnap("resume", "01jd", "--cwd", "/", "--json").json["cwd"] == "/"
     assert asnap("resume", "01jd", "--cwd", "/not/there").code == 2
 

@@ -112,7 +112,7 @@ def test_markdown_report_escapes_titles(asnap: Asnap, place: Path) -> None:
 
     assert lines[0] == "| session | title | status | snapshot | owner | problem |"
     assert lines[2].startswith("| a | \\[x\\](javascript\\:1) \\| \\<b\\> \\@all | not reachable |")
-    assert lines[4].startswith("0 of 1 sessions saved as pre-deploy")
+    assert lines[4].startswith("0 of 1 session saved as pre-deploy")
 
 
 @pytest.mark.parametrize("words", [[], ["--all", "a"], ["--all", "--wait", "soon"], ["--all", "--wait", "-1s"]])
@@ -126,3 +126,12 @@ def test_missing_store_and_missing_key_have_their_exit_codes(asnap: Asnap, place
     assert asnap("snapshot", "--all").code == 10
     saved(place, make_snapshot("one", session_id="a"), key="words")
     assert asnap("snapshot", "--all").code == 7
+
+
+def test_the_proxy_is_named_as_people_know_it(asnap: Asnap, place: Path) -> None:
+    with proxied(place) as client:
+        client.initialize()
+        name = client.new_session()
+        owner = asnap("snapshot", name, "--json").json["sessions"][0]["owner"]
+
+    assert owner["command"] == ["asnap"]

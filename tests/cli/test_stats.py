@@ -153,6 +153,9 @@ def test_empty_store_has_no_statistics(asnap: Asnap, place: Path) -> None:
     found = asnap("stats", "--json").json
     assert (found["groups"], found["total"]["sessions"], found["daily"]) == ([], 0, [])
     assert asnap("stats").code == 0
+    with Terminal("stats") as terminal:
+        assert terminal.end() == 0
+        assert b"\r\n\r\n" not in terminal.received
 
 
 def test_exit_codes_without_a_store_or_its_key(asnap: Asnap, place: Path) -> None:

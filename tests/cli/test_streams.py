@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,27 @@ _INTERRUPTED_WHILE_IT_STARTS = """
 def test_signal_while_run_starts_its_threads_ends_it() -> None:
     with python(_INTERRUPTED_WHILE_IT_STARTS) as process:
         assert process.wait(PATIENCE) == 130
+
+
+def test_characters_that_the_locale_lacks_are_replaced(place: Path) -> None:
+    saved(place, session("01aaaa", "naïve → 日本"))
+
+    done = shell("PYTHONIOENCODING=latin-1 asnap show 01aaaa")
+
+    assert done.returncode == 0, done.stderr
+    assert "naïve ? ??".encode("latin-1") in done.stdout
+
+
+def test_demo_runs_in_a_locale_without_its_marks() -> None:
+    assert shell("PYTHONIOENCODING=latin-1 asnap demo --fast").returncode == 0
+
+
+@pytest.mark.parametrize("form", ["--json", "--jsonl"])
+def test_json_is_utf_8_in_every_locale(place: Path, form: str) -> None:
+    saved(place, session("01aaaa", title="naïve → 日本"))
+
+    done = shell(f"PYTHONIOENCODING=latin-1 asnap list --all {form}")
+
+    assert done.returncode == 0, done.stderr
+    assert "naïve → 日本" in done.stdout.decode("utf-8")
+    assert json.loads(done.stdout)

@@ -14,6 +14,7 @@ from snapshot_plugin.operations.undo import Undone
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.terminal import Terminal
 
 
 def loaded(place: Path, session_id: str) -> SessionSnapshot:
@@ -275,3 +276,15 @@ def test_unwritable_store_is_not_reported_as_a_locked_session(asnap: Asnap, plac
     ran = asnap("undo", "--json")
 
     assert (ran.code, ran.error["code"]) == (1, "store_unavailable")
+
+
+def test_list_of_operations_fits_a_narrow_window(asnap: Asnap, place: Path) -> None:
+    saved(place, session("one"))
+    assert asnap("rename", "one", "a name that is long enough to be cut").code == 0
+    assert asnap("undo").code == 0
+
+    with Terminal("undo", "--list", columns=34) as terminal:
+        assert terminal.end() == 0
+        assert [line.split()[-1] for line in terminal.lines if "rename " in line and "undid" not in line] == [
+            "undone"
+        ]

@@ -115,12 +115,13 @@ class Connection:
         try:
             await self._process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise self._gone() from None
+            raise self.gone() from None
         if self.ended.is_set():
-            raise self._gone()
+            raise self.gone()
 
     @staticmethod
-    def _gone() -> AgentUnavailable:
+    def gone() -> AgentUnavailable:
+        """The error for an agent whose process has ended."""
         return AgentUnavailable(
             "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
         )

@@ -39,10 +39,10 @@ _MEMORY = {
 }
 _HELP = (
     "/sessions        pick another session and continue it",
-    "/fork [TITLE]    branch this session, and go on with the branch",
+    "/fork [TITLE]    branch this session, and continue in the branch",
     "/rename NAME     give this session a name",
     "/export FILE     write it to FILE: .md, .html, .json, or a bundle",
-    "/open N          what tool call N was given and gave back",
+    "/open N          show the input and output of tool call N",
     "/quit            end (Ctrl-D); everything is saved",
 )
 _KEYS = (
@@ -212,9 +212,7 @@ class Conversation:
                 self._display.line(f"error: {plain(getattr(error, 'message', str(error)))}", fg="red")
                 if hint := getattr(error, "hint", ""):
                     self._display.line(f"  {plain(hint)}")
-        raise AgentUnavailable(
-            "the agent is gone", hint="the conversation is saved; continue it with: asnap resume"
-        )
+        raise self.connection.gone()
 
     async def _next(self) -> str:
         """The next prompt: one typed while the agent worked, or else one read now.
@@ -291,7 +289,7 @@ class Conversation:
         call = params.get("toolCall")
         title = self._display.asked_about(call) if isinstance(call, Mapping) else ""
         options = [each for each in params.get("options") or () if isinstance(each, Mapping)]
-        self._display.line(f"The agent asks: {title or 'may it go on?'}", bold=True)
+        self._display.line(f"The agent asks: {title or 'may it continue?'}", bold=True)
         for number, option in enumerate(options, 1):
             self._display.line(f"  {number}  {plain(str(option.get('name') or option.get('optionId')))}")
         self._display.line("  Esc  none of them", dim=True)
@@ -365,7 +363,7 @@ class Conversation:
         except OSError as error:
             raise InvalidInput(f"{rest} cannot be written: {error.strerror}") from error
         taken = sum(made.about.redacted.values())
-        self._display.line(f"wrote {plain(rest)}" + (f", {several(taken, 'secret')} taken out" if taken else ""))
+        self._display.line(f"wrote {plain(rest)}" + (f", {several(taken, 'secret')} removed" if taken else ""))
 
 
 def _shortened(lines: list[str]) -> Iterator[str]:

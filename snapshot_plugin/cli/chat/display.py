@@ -14,6 +14,7 @@ import click
 
 from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
 from snapshot_plugin.operations.text import count, cut, plain
+from snapshot_plugin.operations.transcript import detail_of, diff_lines
 
 __all__ = ["Display"]
 
@@ -189,25 +190,18 @@ def _changes(tool: Json) -> Iterator[tuple[str, str, str]]:
             yield str(each.get("path", "")), str(each.get("oldText") or ""), str(each.get("newText") or "")
 
 
-def _diff(before: str, after: str) -> list[str]:
-    import difflib
-
-    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
-
-
 def _counts(tool: Json) -> str:
-    lines = [line for _, before, after in _changes(tool) for line in _diff(before, after)]
+    lines = [line for _, before, after in _changes(tool) for line in diff_lines(before, after)]
     plus, minus = sum(line.startswith("+") for line in lines), sum(line.startswith("-") for line in lines)
     return f"  +{plus} -{minus}" if plus or minus else ""
 
 
 def _opened(tool: Json) -> Iterator[tuple[str, dict[str, Any]]]:
     from snapshot_plugin.model.content import ToolCallBlock
-    from snapshot_plugin.operations.transcript import detail_of
 
     for path, before, after in _changes(tool):
         yield plain(path), {"bold": True}
-        for line in _diff(before, after):
+        for line in diff_lines(before, after):
             yield plain(line, lines=True), _DIFF_STYLES.get(line[:1], {})
     fields = {name: tool.get(name) for name in ("toolCallId", "title", "kind", "status", "rawInput", "rawOutput")}
     rest = [each for each in tool.get("content") or () if isinstance(each, Mapping) and each.get("type") != "diff"]

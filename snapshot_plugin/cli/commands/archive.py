@@ -64,14 +64,10 @@ class Archived(Document):
             Column("SNAPSHOT", right=True),
             Column("PROBLEM", flexible=True),
         )
-        if told:
-            out.table(
-                columns,
-                [
-                    (each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or ""))
-                    for each in told
-                ],
-            )
+        cells = [
+            (each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or "")) for each in told
+        ]
+        out.table(columns, cells)
         for each in self.stores:
             copied = long_ago(each.as_of, self.as_of)
             out.note(f"{several(each.sessions, 'session')} of {plain(each.host)}, copied {copied}")
@@ -136,10 +132,7 @@ async def archive_now(
     await anyio.to_thread.run_sync(archive.prepare)
     done = await anyio.to_thread.run_sync(lambda: archive.copy_all(call.now, only=only))
     return tuple(
-        ArchivedSession(
-            session_id=each.session_id, status=each.status, snapshot=each.seq or None, problem=each.problem or None
-        )
-        for each in done
+        ArchivedSession.from_fields(each, snapshot=each.seq or None, problem=each.problem or None) for each in done
     )
 
 
@@ -189,11 +182,8 @@ async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
             (arrival,) = await take_in(call, store, await collect(bucket, session_id))
             problem = f"another session {session_id} is here" if arrival.outcome == "renamed" else None
             rows.append(
-                ArchivedSession(
-                    session_id=arrival.session_id,
-                    status=arrival.outcome,
-                    snapshot=arrival.snapshots,
-                    problem=problem,
+                ArchivedSession.from_fields(
+                    arrival, status=arrival.outcome, snapshot=arrival.snapshots, problem=problem
                 )
             )
         return await _answer(call, bucket, url, tuple(rows))

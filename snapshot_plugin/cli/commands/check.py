@@ -28,9 +28,9 @@ _EXPLAINED = {
     "tampered": "well-formed, but not made with this store's key for this place",
     "chain": "it builds on a snapshot that is damaged or missing",
     "version_unsupported": "written by a newer release; upgrade to read it",
-    "wrong_key": "sealed with a key this store does not have",
+    "wrong_key": "encrypted with a key this store does not have",
     "misplaced": "a file of another session or another place: move it out of the store by hand",
-    "unreadable": "the disk does not give it",
+    "unreadable": "the disk cannot read it",
     "unfinished": "a save that was cut off before it was acknowledged; harmless",
     "leftover": "a temporary file of a killed process; harmless",
     "quarantine": "kept until you remove it; asnap check --salvage reads it where nothing else is left",
@@ -127,11 +127,7 @@ async def command(call: Call, *, ref: str | None, subset: str | None, repair: bo
                 reports.append(await store.check(name, repair=repair))
     shown = [finding for finding in aside if not ref or finding.session_id in names]
     findings = [
-        FoundProblem(
-            **{key: getattr(finding, key) for key in ("session_id", "kind", "seq", "file", "offset", "detail")},
-            explanation=_EXPLAINED.get(finding.kind, ""),
-            is_damage=finding.is_damage,
-        )
+        FoundProblem.from_fields(finding, explanation=_EXPLAINED.get(finding.kind, ""))
         for finding in (*(each for report in reports for each in report.findings), *shown)
     ]
     return Checked(

@@ -75,15 +75,17 @@ async def command(call: Call) -> Diagnosis:
 
 async def _look_at_store(call: Call) -> list[Observation]:
     from snapshot_plugin.store import is_url
+    from snapshot_plugin.store.marker import is_store
 
     where = call.config.storage_path
     if is_url(where):
-        return await _look_elsewhere(call)
-    return [*look_at_place(Path(where)), *await _inside(call, Path(where))]
+        return await _inside(call)
+    place = Path(where)
+    return [*look_at_place(place), *(await _inside(call, place) if is_store(place) else ())]
 
 
-async def _look_elsewhere(call: Call) -> list[Observation]:
-    """Check a bucket or a database: is it reachable, is it a store, and what does it hold?"""
+async def _inside(call: Call, place: Path | None = None) -> list[Observation]:
+    """Check what a store holds: in the directory *place*, or in a bucket or database, which may be unreachable."""
     import anyio.to_thread
 
     from snapshot_plugin.operations.session_rows import every_row
@@ -91,14 +93,15 @@ async def _look_elsewhere(call: Call) -> list[Observation]:
     findings: list[Observation] = []
     try:
         async with call.opened() as store:
-            examine = getattr(store, "examine", None)
-            told: list[Any] = (
-                await anyio.to_thread.run_sync(examine) if examine else [("ok", call.config.storage_path)]
-            )
-            for level, what in told:
-                findings.append(Observation(area="store", level=level, what=what))
+            examine: Any = getattr(store, "examine", None)
+            told = await anyio.to_thread.run_sync(examine) if examine else []
+            if place is None and not examine:
+                told = [("ok", call.config.storage_path)]
+            findings += [Observation(area="store", level=level, what=what) for level, what in told]
             findings += look_at_sessions(call, store, await every_row(store, await store.list()))
             findings += look_at_quarantine(await store.quarantined())
+            if place is not None:
+                findings += look_at_leftovers(place, sum(each.size_bytes for each in await store.trash()))
     except SnapshotError as error:
         area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
         findings.append(_problem(area, error, run=next_command(error)))
@@ -107,23 +110,6 @@ async def _look_elsewhere(call: Call) -> list[Observation]:
 
 def _problem(area: str, error: SnapshotError, *, run: str) -> Observation:
     return Observation(area=area, level="problem", what=f"{error.message}: {hint_of(error)}", run=run)
-
-
-async def _inside(call: Call, place: Path) -> list[Observation]:
-    from snapshot_plugin.operations.session_rows import every_row
-    from snapshot_plugin.store.marker import is_store
-
-    if not is_store(place):
-        return []
-    try:
-        async with call.on_disk() as store:
-            rows = await every_row(store, await store.list())
-            trashed = sum(entry.size_bytes for entry in await store.trash())
-            aside = await store.quarantined()
-    except SnapshotError as error:
-        area = "keys" if error.code in ("key_missing", "wrong_key") else "store"
-        return [_problem(area, error, run=next_command(error))]
-    return [*look_at_sessions(call, store, rows), *look_at_quarantine(aside), *look_at_leftovers(place, trashed)]
 
 
 def _next(call: Call, findings: list[Observation]) -> str:

@@ -36,11 +36,11 @@ class _ExportedText(Exported):
         out.note(f"wrote {plain(self.file or 'standard output')}: {self.format}, {what}, {size(self.size_bytes)}")
         if self.redacted:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self.redacted.items())
-            out.note(f"taken out: {kinds} (--no-redact keeps them)")
+            out.note(f"removed: {kinds} (--no-redact keeps them)")
         for session in self.sessions:
             if session.problem:
                 out.warn(
-                    f"{plain(session.session_id)} is damaged: {plain(session.problem)}; what is whole was written"
+                    f"{plain(session.session_id)} is damaged: {plain(session.problem)}; the intact part was written"
                 )
         if self.warning:
             out.warn(self.warning, fg="yellow")
@@ -118,7 +118,7 @@ def form_of(output: str | None) -> Form:
 def _check_output(call: Call, output: str | None, form: Form) -> None:
     to_stdout = output in (None, "-")
     if to_stdout and not call.out.is_text:
-        raise InvalidInput("--json tells about the export, and the export goes to stdout", hint="give -o FILE")
+        raise InvalidInput("--json describes the export, and the export itself goes to stdout", hint="give -o FILE")
     if to_stdout and form == "bundle" and call.out.is_terminal:
         raise InvalidInput("a bundle is not for a terminal", hint="give -o FILE, or --format markdown")
 
@@ -138,7 +138,7 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     if await path.is_dir():
         raise InvalidInput(f"{output} is a directory", hint="name a file in it")
     if await path.exists():
-        call.confirm(f"{output} is there. Write over it?")
+        call.confirm(f"{output} exists. Overwrite it?")
 
     def write() -> None:
         with disk_errors(f"writing {output}"):

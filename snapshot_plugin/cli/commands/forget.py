@@ -12,6 +12,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
+from snapshot_plugin.cli.layout import options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.errors import InvalidPolicy
 from snapshot_plugin.operations import references
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_COUNTS = ("last", "hourly", "daily", "weekly", "monthly")
 
-
-def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
+def _rules() -> Callable[[Any], Any]:
     told = {"last": "the newest N snapshots"} | {
         name: f"the newest snapshot of each of the last N {period}s that have one"
         for name, period in (("hourly", "hour"), ("daily", "day"), ("weekly", "week"), ("monthly", "month"))
@@ -39,11 +38,9 @@ def _rules(body: Callable[..., Any]) -> Callable[..., Any]:
         help="Keep snapshots with this tag. Without it, every tag keeps.",
     )
     within = click.option("--keep-within", metavar="SPAN", help="Keep snapshots younger than this: 12h, 7d, 4w.")
-    body = within(tags(body))
-    for name in reversed(_COUNTS):
-        count = click.IntRange(min=0)
-        body = click.option(f"--keep-{name}", type=count, metavar="N", help=f"Keep {told[name]}.")(body)
-    return body
+    count = click.IntRange(min=0)
+    counts = (click.option(f"--keep-{each}", type=count, metavar="N", help=f"Keep {told[each]}.") for each in told)
+    return options(*counts, within, tags)
 
 
 class ToldForgotten(Forgotten):
@@ -59,14 +56,9 @@ class ToldForgotten(Forgotten):
         if self.single and self.sessions and self.sessions[0].what == "snapshots":
             columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
             out.table(columns, _snapshots(self.sessions[0], self.as_of))
-        elif self.sessions:
-            columns = (
-                Column("SESSION"),
-                Column("TITLE", flexible=True, rank=1),
-                Column("FATE"),
-                Column("WHY", flexible=True),
-            )
-            out.table(columns, (_row(fate) for fate in self.sessions))
+        else:
+            what = (Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("FATE"))
+            out.table((*what, Column("WHY", flexible=True)), (_row(fate) for fate in self.sessions))
 
     def show_end(self, out: Output) -> None:
         """Print what was done, and how to undo it."""
@@ -76,7 +68,7 @@ class ToldForgotten(Forgotten):
             out.note(f"would forget {self.counted}; nothing was changed")
         elif self.operation:
             out.note(f"forgot {self.counted}; undo: {out.run('asnap undo')}")
-            out.note(f"  it lies in the trash, and takes up room, until {out.run('asnap purge')}")
+            out.note(f"  it stays in the trash, and takes up space, until {out.run('asnap purge')}")
         else:
             out.note("nothing was forgotten")
 
@@ -130,7 +122,7 @@ def _row(fate: Fate) -> tuple[str, ...]:
 )
 @click.argument("refs", nargs=-1, metavar="[REF]...")
 @click.option("--all", "everything", is_flag=True, help="Look at every session; needs a rule.")
-@_rules
+@_rules()
 @click.option(
     "--keep-sessions",
     type=click.IntRange(min=1),
@@ -186,7 +178,7 @@ def _confirmed(call: Call, plan: ToldForgotten) -> bool:
     is_shown = call.may_ask and call.out.is_text and not call.assume_yes
     if is_shown:
         plan.show_table(call.out)
-    call.confirm(f"Forget {plan.counted}? (asnap undo takes it back, until asnap purge)")
+    call.confirm(f"Forget {plan.counted}? (asnap undo restores it, until asnap purge)")
     return is_shown
 
 
@@ -197,6 +189,8 @@ def _policy(rules: dict[str, Any], call: Call) -> RetentionPolicy | None:
     given = {name: value for name, value in rules.items() if value not in (None, ())}
     if not given:
         return None
+    if not any(given.values()):
+        raise InvalidPolicy("these rules would keep nothing", hint="give --keep-last N or another rule")
     within, tags = given.pop("keep_within", None), given.pop("keep_tag", ())
     span: timedelta | None = call.now - moment(within, call.now) if within else None
     return RetentionPolicy(**given, keep_within=span, keep_tags=tags)
@@ -212,4 +206,4 @@ def _check(
     if keep_sessions and (policy or not everything):
         raise click.UsageError("--keep-sessions goes with --all, and with no other rule.")
     if everything and not policy and not keep_sessions:
-        raise InvalidPolicy("without a rule nothing would be left", hint="give --keep-last N or another rule")
+        raise InvalidPolicy("--all without a rule would keep nothing", hint="give --keep-last N or another rule")

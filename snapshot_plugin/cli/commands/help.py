@@ -13,7 +13,7 @@ __all__ = ["TOPICS", "command"]
 _REFS = """\
 How to name a session, wherever a command says REF:
 
-  01jd7a        the beginning of its id, as far as it is the only one
+  01jd7a        the beginning of its id, if no other id begins so
   fix-auth      its name (asnap rename)
   latest        the session that changed last; latest~2 is two before it
   tag:deploy    the session that has this tag
@@ -37,14 +37,14 @@ A session is a directory of gzip files, one member per snapshot:
   zcat STORE/sessions/*/*.snap.gz | jq .     read a plain store without us
   gzip -t STORE/sessions/*/*.snap.gz         scrub any store, also an encrypted one, without its key
 
-Documented to the byte in docs/reference/format.md. Files of every released version load for ever."""
+Documented to the byte in docs/reference/format.md. Files of every released version always load."""
 _PLACES = """\
   ASNAP_STORE              the store: a directory or a URL
   ASNAP_KEY_FILE           a file with the key of an encrypted store
   ASNAP_KEYRING            the name of an entry in the system's keyring
   ASNAP_KEY_COMMAND        a command that prints the key
   ASNAP_KEY                the key itself
-  ASNAP_PASSPHRASE         words, for a store with a passphrase
+  ASNAP_PASSPHRASE         the passphrase itself
   ASNAP_SNAPSHOT_INTERVAL  and so on: every setting of asnap config show, in capitals
   NO_COLOR, FORCE_COLOR    no colour, or colour without a terminal
   XDG_DATA_HOME, XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME   see asnap paths"""

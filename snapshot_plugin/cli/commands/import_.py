@@ -84,10 +84,10 @@ class Imported(Document):
         out.table((*columns, Column("TITLE", flexible=True)), rows)
         for session in self.sessions:
             if session.outcome == "renamed":
-                out.note(f"{plain(session.source_id)} is another session here; it was left as it is")
+                out.note(f"{plain(session.source_id)} is the id of another session here, which was not changed")
         new = [session for session in self.sessions if session.outcome != "already_there"]
         if self.paths and new:
-            out.note("the session's directories were moved; what was said in it names the old ones")
+            out.note("the directories were replaced; messages still name the old ones")
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
@@ -179,7 +179,7 @@ async def _found(call: Call, files: Sequence[str], secret: dict[str, Any], *, wa
         except (InvalidInput, Damaged) as error:
             if is_named:
                 raise
-            call.out.note(f"left out {plain(file)}: {plain(error.message)}", fg="yellow")
+            call.out.note(f"skipped {plain(file)}: {plain(error.message)}", fg="yellow")
             continue
         formats.add(contents.format)
         sessions += contents.sessions
@@ -230,10 +230,8 @@ async def _place(call: Call, *, dry_run: bool) -> AsyncIterator[SnapshotStore]:
 
 
 async def _read(file: str, *, is_named: bool) -> bytes:
-    import os
     import sys
 
-    import anyio
     import anyio.to_thread
 
     def read() -> bytes:
@@ -249,7 +247,7 @@ async def _read(file: str, *, is_named: bool) -> bytes:
     try:
         data = await anyio.to_thread.run_sync(read)
     except FileNotFoundError:
-        raise _no_file(file) from None
+        raise NotFound(f"there is no file {file}", hint="check the name", run="asnap import --help") from None
     except OSError as error:
         raise StoreUnavailable(f"reading {file} failed: {error.strerror}", hint="") from error
     if len(data) > _MAX_FILE:
@@ -259,7 +257,6 @@ async def _read(file: str, *, is_named: bool) -> bytes:
 
 def _regular(file: str, flags: int) -> int:
     """Open a file of a directory that others may have filled: links, pipes and devices are refused."""
-    import os
     import stat
 
     if not stat.S_ISREG(os.lstat(file).st_mode):
@@ -288,12 +285,6 @@ def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     return unseal(data, source)
 
 
-def _no_file(file: str) -> NotFound:
-    error = NotFound(f"there is no file {file}", hint="check the name")
-    error.run = "asnap import --help"
-    return error
-
-
 def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:
     """Mark the commands of imported sessions as untrusted: see `asnap resume --exec`."""
     from snapshot_plugin.manager.places import user_state_dir
@@ -318,13 +309,5 @@ def _undoing(arrival: Arrival) -> list[dict[str, Any]]:
 
 
 def _row(arrival: Arrival) -> ImportedSession:
-    return ImportedSession(
-        outcome=arrival.outcome,
-        session_id=arrival.session_id,
-        source_id=arrival.source_id,
-        title=arrival.newest.title,
-        snapshots=arrival.snapshots,
-        messages=arrival.messages,
-        cwd=arrival.newest.config.cwd,
-        with_memory=arrival.with_memory,
-    )
+    newest = arrival.newest
+    return ImportedSession.from_fields(arrival, title=newest.title, cwd=newest.config.cwd)

@@ -29,8 +29,8 @@ __all__ = ["Keys", "command"]
 _EXITS = (4, 6, 7, 10)
 _NO_KEY = "none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE"
 _SHUT_OUT = (
-    "the master key is a new one: a copy of the slot opens nothing that is saved from now on\n"
-    "  seal the old snapshots anew, too: asnap keys rotate --reencrypt"
+    "the store has a new master key: a copy of the slot does not open what is saved from now on\n"
+    "  re-encrypt the old snapshots too: asnap keys rotate --reencrypt"
 )
 _NOT_SHUT_OUT = (
     "the master key is the same, because other slots need it: a copy of the slot still opens this store\n"
@@ -56,7 +56,7 @@ class Keys(Document):
     store: str
     encrypted: bool
     key_at_hand: str | None
-    """Where a key would be taken from now; null where nothing is set."""
+    """The source of the key; null if none is set."""
     slots: tuple[Slot, ...]
     done: str | None = None
 
@@ -93,8 +93,8 @@ def _store(call: Call, key: KeySource | None = None, *, create: bool = False) ->
 def _chain(call: Call) -> Keychain:
     try:
         return _store(call).locked_keychain()
-    except StoreNotFound as error:
-        error.run = "asnap keys init"
+    except (StoreNotFound, InvalidInput) as error:
+        error.run = "asnap keys init" if isinstance(error, StoreNotFound) else "asnap keys init --encrypt-existing"
         raise
 
 
@@ -107,7 +107,7 @@ def _status(call: Call, done: str | None = None) -> Keys:
         store=call.config.storage_path,
         encrypted=encrypted,
         key_at_hand=source.kind if source else None,
-        slots=tuple(_slot(info) for info in _chain(call).slots()) if encrypted else (),
+        slots=tuple(map(_slot, _chain(call).slots())) if encrypted else (),
         done=done,
     )
 
@@ -121,8 +121,7 @@ def _is_encrypted(call: Call) -> bool:
 
 
 def _slot(info: SlotInfo) -> Slot:
-    problem = info.problem.message if info.problem else None
-    return Slot(id=info.id, kind=info.kind, label=info.label, created=info.created, problem=problem)
+    return Slot.from_fields(info, problem=info.problem.message if info.problem else None)
 
 
 @click.group("keys")
@@ -210,7 +209,7 @@ async def _encrypt(call: Call, new: dict[str, Any], *, discard_set_aside: bool) 
     place = store.path
     begun = is_begun(place)
     if not begun and _is_encrypted(call):
-        raise InvalidInput(f"the store {place} is encrypted already")
+        raise InvalidInput(f"the store {place} is encrypted already", run="asnap keys status")
     begin(place)  # before a key is generated, so that a repeated command uses the same key
     is_named = any(new[name] for name in NEW_SECRETS) or not begun
     source = (None if is_named else call.key()) or new_secret(call, new, again=begun)
@@ -269,7 +268,7 @@ async def add(call: Call, **new: Any) -> Keys:
     (
         ("asnap keys remove 01jd7a…", "remove one way to open the store"),
         ("asnap keys status", "list the slots"),
-        ("asnap keys rotate --reencrypt", "afterwards: seal the old snapshots with a new key"),
+        ("asnap keys rotate --reencrypt", "afterwards: re-encrypt the old snapshots with a new key"),
     ),
 )
 @click.argument("slot")
@@ -310,7 +309,8 @@ async def change(call: Call, *, slot: str, **new: Any) -> Keys:
 def _find(chain: Keychain, text: str) -> str:
     found = [info.id for info in chain.slots() if info.id.startswith(text.lower())]
     if len(found) != 1:
-        raise InvalidInput(f"{len(found)} slots begin with {text!r}", hint="see asnap keys status")
+        problem = f"could be {len(found)} slots" if found else "is not a slot of this store"
+        raise InvalidInput(f"{text!r} {problem}", run="asnap keys status")
     return found[0]
 
 
@@ -318,7 +318,7 @@ def _find(chain: Keychain, text: str) -> str:
     "rotate",
     (
         ("asnap keys rotate", "a new data key for everything saved from now on"),
-        ("asnap keys rotate --reencrypt", "and seal all old snapshots with it as well"),
+        ("asnap keys rotate --reencrypt", "and re-encrypt all old snapshots with it"),
         ("asnap keys rotate --reencrypt --json", "in a script"),
     ),
 )
@@ -336,4 +336,4 @@ async def rotate(call: Call, *, reencrypt: bool) -> Keys:
             for name in names:
                 step(name)
                 await store.compact(name)
-    return _status(call, f"new data key; {several(len(names), 'session')} sealed again")
+    return _status(call, f"new data key; {several(len(names), 'session')} re-encrypted")

@@ -50,18 +50,14 @@ class _Table(Listed):
 
     def show(self, out: Output) -> None:
         """See `Document`."""
-        if self.sessions:
-            everywhere, exact = self.below is None, out.columns == WIDE
-            cells = (
-                _exact_cells(r) if exact else _cells(r, self.as_of, everywhere=everywhere) for r in self.sessions
-            )
-            out.table(_COLUMNS, cells)
+        everywhere, exact = self.below is None, out.columns == WIDE
+        cells = (_exact_cells(r) if exact else _cells(r, self.as_of, everywhere=everywhere) for r in self.sessions)
+        out.table(_COLUMNS, cells)
         for row in self.sessions:
             if row.state != "ok":
                 out.note(_trouble(row, out))
-        if self.hidden_sessions:
-            columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
-            out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
+        columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
+        out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
         for store in self.archived:
             out.note(_lag(store, self.as_of))
         out.note(self._footer(), dim=True)
@@ -182,7 +178,7 @@ def _with_earlier_tags(call: Call, rows: Sequence[SessionRow], selection: Select
 def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]]:
     """Return every session, whether the store is encrypted, and the stores it is an archive of.
 
-    Without an event loop for a store on disk: that takes longer to load.
+    A store on disk is listed without an event loop, which takes longer to load.
     """
     if "://" in call.config.storage_path:
         return _rows_elsewhere(call)

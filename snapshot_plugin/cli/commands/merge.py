@@ -122,18 +122,14 @@ async def command(call: Call, *, first: str, second: str, title: str | None, dry
 
 def _merging(out: Output, result: Merged, one: Target, other: Target, *, dry_run: bool) -> Merging:
     new = result.snapshot
-    return Merging(
+    return Merging.from_fields(
+        result,
         session_id=None if dry_run else new.session_id,
         title=new.title,
         dry_run=dry_run,
         first=one.session_id,
         second=other.session_id,
         messages=len(new.messages),
-        shared=result.shared,
-        from_first=result.from_first,
-        from_second=result.from_second,
-        conflicts=tuple(
-            MergeConflict(path=clash.path, kept=clash.kept, other=clash.other) for clash in result.clashes
-        ),
+        conflicts=tuple(map(MergeConflict.from_fields, result.clashes)),
         resume=None if dry_run else out.run(f"asnap resume {shlex.quote(new.session_id)}"),
     )

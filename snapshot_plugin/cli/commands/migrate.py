@@ -31,7 +31,7 @@ class Moved(Part):
     steps: tuple[str, ...]
     written: str | None
     problem: str | None = None
-    """Why it was left as it is: it is live, say."""
+    """Why it was left unchanged, for example because it is live."""
 
 
 class Migrated(Document):
@@ -59,8 +59,8 @@ class Migrated(Document):
         for each in left:
             out.note(f"not migrated: {plain(each.problem or '')}")
         would = "would be" if self.dry_run else "were"
-        done = f"{len(self.moved) - len(left)} {would} brought to version {self.current_version}"
-        out.note(f"{self.looked_at} looked at; {done}")
+        done = f"{len(self.moved) - len(left)} {would} upgraded to version {self.current_version}"
+        out.note(f"{self.looked_at} checked; {done}")
 
 
 @declare(

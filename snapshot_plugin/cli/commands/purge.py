@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ from snapshot_plugin.operations.text import ago, size
 from snapshot_plugin.operations.trash import Discarded, Purged, discarded
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import SnapshotStore
+    from snapshot_plugin.operations.log import Operation
+    from snapshot_plugin.store.base import SnapshotStore, Trashed
 
 __all__ = ["command"]
 
@@ -27,18 +29,17 @@ class _PurgedText(Purged):
 
     def show(self, out: Output) -> None:
         """See `Document`."""
-        if self.removed:
-            right = (Column("AGE", right=True), Column("SIZE", right=True))
-            columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
-            out.table(columns, [self._row(each) for each in self.removed])
+        right = (Column("AGE", right=True), Column("SIZE", right=True))
+        columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
+        out.table(columns, [self._row(each) for each in self.removed])
         if self.kept:
-            out.note(f"{self.kept} in the trash are younger, and stay")
+            out.note(f"{self.kept} in the trash are younger and were kept")
         if not self.removed:
             out.note("nothing to remove")
         elif self.dry_run:
             out.note(f"would free {size(self.size_bytes)}; nothing was changed")
         else:
-            out.note(f"removed for ever: {len(self.removed)}; {size(self.size_bytes)} are free")
+            out.note(f"removed permanently: {len(self.removed)}; freed {size(self.size_bytes)}")
 
     def _row(self, each: Discarded) -> tuple[str, ...]:
         what = "dropped snapshots" if each.is_copy else "session"
@@ -71,15 +72,20 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
         old = [each for each in trash if call.now - each.deleted_at >= grace]
         freed = sum(each.size_bytes for each in old)
         if old and not dry_run:
-            call.confirm(f"Remove {len(old)} from the trash for ever ({size(freed)})?")
+            call.confirm(f"Remove {len(old)} from the trash permanently ({size(freed)})?")
             old = list(await store.purge(older_than=grace, now=call.now))
-            await _forget_operations(call, store, {each.token for each in old})
+            await _forget_operations(call, store, old)
             await forget_index(call.work, store)
         return _PurgedText.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
 
 
-async def _forget_operations(call: Call, store: SnapshotStore, tokens: set[str]) -> None:
-    """Drop operations that can no longer be undone, and with them old names of purged sessions."""
-    await call.work.operations(store).forget(
-        lambda done: bool(done.steps) and all(step.get("token") in tokens for step in done.steps)
-    )
+async def _forget_operations(call: Call, store: SnapshotStore, purged: Sequence[Trashed]) -> None:
+    """Drop operations that can no longer be undone, and with them the names of purged sessions."""
+    tokens = {each.token for each in purged}
+    gone = {each.session_id for each in purged} - {meta.session_id for meta in await store.list()}
+
+    def is_void(done: Operation) -> bool:
+        steps = done.steps
+        return bool(steps) and all(s.get("token") in tokens or s.get("session_id") in gone for s in steps)
+
+    await call.work.operations(store).forget(is_void)

@@ -115,12 +115,11 @@ async def command(call: Call, *, form: str) -> Recovery:
 
 
 def _session(found: Recovered, title: str | None) -> RecoveredSession:
-    return RecoveredSession(
-        session_id=found.session_id,
+    owner = found.previous_owner
+    return RecoveredSession.from_fields(
+        found,
         title=title,
-        records=found.records,
         snapshot=found.ref.seq if found.ref else None,
-        problem=found.problem,
-        pid=found.previous_owner.pid if found.previous_owner else None,
-        since=found.previous_owner.since if found.previous_owner else None,
+        pid=owner.pid if owner else None,
+        since=owner.since if owner else None,
     )

@@ -23,7 +23,6 @@ from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
 from snapshot_plugin.operations.document import Document
-from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
 from snapshot_plugin.operations.session_rows import SessionRow, rows_of
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["Resume", "command"]
 
 _CACHED = timedelta(hours=1)
-"""How long providers keep what they have read, at most."""
+"""The longest time for which providers cache a prompt."""
 _GRADES = {
     "native-load": "the agent loads it itself; what it shows is compared with the record",
-    "native-resume": "the agent takes it up itself",
-    "context": "a new session of the agent is told the conversation",
+    "native-resume": "the agent resumes it itself",
+    "context": "the agent starts a new session and is told the conversation",
 }
 
 
@@ -53,13 +52,13 @@ class Resume(Document):
     session: SessionRow
     about: About
     cold: bool
-    """Whether the provider has forgotten what it read: the first turn then reads the whole context anew."""
+    """Whether the provider's cache has expired: the first turn then reads the whole context again."""
     expected_grade: str | None
     """native-load, native-resume or context; null if that is known only once the agent runs."""
     note_characters: int | None = None
-    """How long the note is that tells the agent the conversation; null unless it is expected to come back so."""
+    """The length of the note that tells the agent the conversation; null unless the expected grade is context."""
     restores: tuple[str, ...]
-    """What will be there again."""
+    """What will be restored."""
     cwd: str | None
     command: tuple[str, ...]
     confirmed: bool
@@ -88,7 +87,7 @@ class Resume(Document):
         agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
         age = f"last changed {long_ago(row.changed_at, self.as_of)}"
         yield f"  agent     {plain(agent)}, {age}, {row.length}"
-        cold = ", cold: the first turn reads it anew" if self.cold else ""
+        cold = ", cold: the first turn reads it again" if self.cold else ""
         yield f"  context   {context_line(known)}{cold}"
         yield f"  restores  {plain(', '.join(self.restores))}"
         how = _GRADES.get(self.expected_grade or "", "known once the agent runs")
@@ -101,7 +100,7 @@ class Resume(Document):
         if row.ended_unexpectedly:
             yield "  ended     unexpectedly; what was cut off is recovered first"
         if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
-            yield f"  missing   {plain(self.cwd)} is not there; give another place with --cwd"
+            yield f"  missing   {plain(self.cwd)} does not exist; give another directory with --cwd"
 
     def _zed(self) -> str:
         import json
@@ -237,7 +236,7 @@ def _newest_here(rows: Sequence[SessionRow]) -> SessionRow:
             return row
     elsewhere = sum(not row.is_memory for row in rows)
     raise SnapshotNotFound(
-        f"no session of {place} can go on",
+        f"no session of {place} can be resumed",
         hint=f"name one: the store has {elsewhere}" if elsewhere else "the store is empty",
     )
 
@@ -247,12 +246,12 @@ def _refuse_live(row: SessionRow, now: datetime, place: str) -> None:
         who = f"process {row.live.pid} on {row.live.host} has had it for {span(row.live.since, now)}"
         command = " ".join(row.live.command)
         crashed = "; if it crashed, try again when its lease has expired, in seconds" if "://" in place else ""
-        error = SessionLocked(
+        raise SessionLocked(
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
             hint=f"end that process, or continue in a fork of its newest snapshot{crashed}",
+            run=f"asnap fork {shlex.quote(row.session_id)}",
         )
-        raise with_next(error, f"asnap fork {row.session_id}")
 
 
 # How it is resumed ------------------------------------------------------------------------------------------
@@ -272,20 +271,18 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             session_id=row.session_id, hint=f"continue it with: {line}",
         )  # fmt: skip
     if not words:
-        error = InvalidInput(
-            f"how the agent of session {row.session_id} is started was not recorded",
+        raise InvalidInput(
+            f"the agent command of session {row.session_id} was not recorded",
             session_id=row.session_id,
-            hint="say so with --with, for example:",
+            hint="give it with --with, for example:",
+            run=f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'",
         )
-        raise with_next(error, f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'")
     if given is None and (missing := withheld_in(words)):
-        error = InvalidInput(
+        raise InvalidInput(
             f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
             session_id=row.session_id,
             hint="give the whole command with --with:",
-        )
-        raise with_next(
-            error, f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}"
+            run=f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}",
         )
     return words
 
@@ -297,7 +294,7 @@ def _expected(known: About, agent: Sequence[str], require: str | None, row: Sess
     expected = known.expected_grade if command_without_secrets(agent) == known.agent_command else "context"
     if require and expected and not meets(expected, require):
         raise FidelityNotMet(
-            f"session {row.session_id} can come back as {expected}, and {require} is required",
+            f"session {row.session_id} can be restored as {expected}, but {require} is required",
             session_id=row.session_id,
             hint="allow a lower grade with --require context",
         )
@@ -358,12 +355,12 @@ def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
     try:
         call.confirm("Run it?")
     except InvalidInput:
-        error = InvalidInput(
+        raise InvalidInput(
             f"not run: the command of session {resume.session.session_id} came with an import: {shell_line(agent)}",
             session_id=resume.session.session_id,
             hint="confirm it with --yes, or give your own with --with",
-        )
-        raise with_next(error, f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes") from None
+            run=f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes",
+        ) from None
     _trust(call).confirm(agent)
 
 

@@ -25,7 +25,7 @@ from snapshot_plugin.operations.searching import (
     search,
     search_ready,
 )
-from snapshot_plugin.operations.text import ago, cut, pad, plain, width
+from snapshot_plugin.operations.text import ago, cut, pad, plain, several, width
 
 __all__ = ["command"]
 
@@ -65,17 +65,13 @@ class ToldSearched(Searched):
             out.line(f"{' ' * 8}{session.hits - len(hits)} more: {all_of_them}", dim=True)
 
     def _footer(self) -> str:
-        found = f"{_number(self.total_hits, 'hit')} in {_number(self.total_sessions, 'session')}"
+        found = f"{several(self.total_hits, 'hit')} in {several(self.total_sessions, 'session')}"
         parts = [f"{found} of {self.searched} searched"]
         if len(self.hits) < self.total_hits:
             parts.append(f"{len(self.hits)} shown; --limit shows more")
         if self.hidden:
             parts.append("not searched: " + ", ".join(f"{count} by {by}" for by, count in self.hidden.items()))
         return " · ".join(parts)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _quoted(text: str) -> str:

@@ -66,7 +66,7 @@ class Secrets(Document):
     sessions: tuple[LeakySession, ...]
     searched: int
     operation: str | None = None
-    """What `asnap undo` calls the fix."""
+    """The id of the fix for `asnap undo`."""
 
     @property
     def exit_code(self) -> int:
@@ -81,28 +81,28 @@ class Secrets(Document):
             Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("SECRET"),
             Column("COUNT", right=True), Column("STATE"), Column("WHERE", flexible=True),
         )  # fmt: skip
-        if self.sessions:
-            out.table(columns, [row for session in self.sessions for row in _rows(session)])
+        out.table(columns, [row for session in self.sessions for row in _rows(session)])
         out.note(self._end())
         for session in self.sessions:
             if session.not_searched:
                 out.note(f"  not searched in {session.session_id}: {plain(', '.join(session.not_searched))}")
         if self.operation:
+            purge = out.run("asnap purge")
             out.note(
-                "  the snapshots that held them lie in the trash, for asnap undo; gone for good with: asnap purge"
+                f"  the snapshots with secrets are in the trash, for asnap undo; to remove them for good: {purge}"
             )
             out.note("  copies that were shared, and the agent's own files, are unchanged: replace these secrets")
         elif any(session.trash for session in self.sessions):
-            out.note(f"  what is in the trash goes for good with: {out.run('asnap purge')}")
+            out.note(f"  to remove what is in the trash permanently: {out.run('asnap purge')}")
         if self.exit_code == 1 and any(session.secrets and not session.trash for session in self.sessions):
-            out.note(f"  to take them out: {out.run('asnap secrets scan --all --fix')}")
+            out.note(f"  to remove them: {out.run('asnap secrets scan --all --fix')}")
 
     def _end(self) -> str:
         found = [session for session in self.sessions if session.secrets]
         if not found:
             return f"no secrets in {several(self.searched, 'session')}"
         fixed = sum(session.fixed for session in found)
-        taken = f", taken out of {fixed}" if fixed else ""
+        taken = f", removed from {fixed}" if fixed else ""
         return f"secrets in {len(found)} of {several(self.searched, 'session')}{taken}"
 
 
@@ -119,9 +119,9 @@ def _rows(session: LeakySession) -> Iterator[tuple[str, ...]]:
 
 @click.group("secrets")
 def command() -> None:
-    """Find secrets in sessions, and take them out.
+    """Find secrets in sessions, and remove them.
 
-    Kinds and places are told, never a secret itself.
+    Reports kinds and places, never a secret itself.
     """
 
 
@@ -209,7 +209,7 @@ class _SecretSearch:
         todo = [session for session in self.found.values() if session.secrets and not session.trash]
         if not todo:
             return None
-        self._call.confirm(f"Take the secrets out of {several(len(todo), 'session')}?")
+        self._call.confirm(f"Remove the secrets from {several(len(todo), 'session')}?")
         try:
             with progress(self._call.out, "fixing", len(todo)) as step:
                 for session in todo:
@@ -238,7 +238,7 @@ class _SecretSearch:
         if not self._steps:
             return None
         fixed = [session.session_id for session in self.found.values() if session.fixed]
-        summary = f"secrets taken out of {', '.join(fixed[:3])}" + (", …" if len(fixed) > 3 else "")  # noqa: PLR2004 — fits a line
+        summary = f"secrets removed from {', '.join(fixed[:3])}" + (", …" if len(fixed) > 3 else "")  # noqa: PLR2004 — fits a line
         log = self._call.work.operations(self._store)
         return (await log.record(kind="secrets", summary=summary, steps=self._steps)).id
 
@@ -250,13 +250,10 @@ def _safe_title(meta: SnapshotMeta) -> str | None:
 
 
 def _leaky(found: SessionSecrets, title: str | None) -> LeakySession:
-    return LeakySession(
-        session_id=found.session_id,
+    return LeakySession.from_fields(
+        found,
         title=title,
         secrets=dict(found.kinds),
-        places=tuple(SecretPlace(secret=each.kind, path=each.path, count=each.count) for each in found.places),
-        snapshots=found.snapshots,
-        not_searched=found.not_searched,
+        places=tuple(SecretPlace.from_fields(each, secret=each.kind) for each in found.places),
         trash=found.token,
-        problem=found.problem,
     )

@@ -14,7 +14,7 @@ from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
 from snapshot_plugin.operations.session_rows import Holder, holder_of
-from snapshot_plugin.operations.text import clock_time, plain
+from snapshot_plugin.operations.text import clock_time, plain, several
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.outcome import Outcome
@@ -62,7 +62,8 @@ class SavedSessions(Document):
         """The result in a sentence."""
         if not self.sessions:
             return "no session is live: there is nothing to save"
-        return f"{self.saved} of {len(self.sessions)} sessions saved as {plain(self.tag)}, {clock_time(self.as_of)}"
+        saved = f"{self.saved} of {several(len(self.sessions), 'session')} saved"
+        return f"{saved} as {plain(self.tag)}, {clock_time(self.as_of)}"
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -74,8 +75,7 @@ class SavedSessions(Document):
             Column("OWNER", flexible=True, rank=1),
             Column("PROBLEM", flexible=True),
         )
-        if self.sessions:
-            out.table(columns, self._cells())
+        out.table(columns, self._cells())
         out.note(self.summary)
         for line in self.not_archived:
             out.note(f"not in the archive: {plain(line)}")
@@ -186,10 +186,9 @@ def _session(outcome: Outcome, meta: SnapshotMeta | None) -> SavedSession:
     idle = (
         f"no process runs it; its newest snapshot is {meta.seq}" if outcome.status == "not_live" and meta else None
     )
-    return SavedSession(
-        session_id=outcome.session_id,
+    return SavedSession.from_fields(
+        outcome,
         title=(meta.title or meta.opening) if meta else None,
-        status=outcome.status,
         snapshot=outcome.seq,
         problem=outcome.problem or idle,
         owner=holder_of(outcome.owner) if outcome.owner else None,

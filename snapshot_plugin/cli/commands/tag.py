@@ -33,12 +33,11 @@ class Tags(ToldLabel):
             return
         rows = [(plain(tag), "", "") for tag in self.tags]
         rows += [(plain(each.tag), "suggested", f"{each.about}, {each.count}x") for each in self.suggested]
-        if rows:
-            out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
-        else:
+        out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
+        if not rows:
             out.note("it has no tags, and its content suggests none")
         if self.suggested:
-            out.note(f"  to take those suggested: {out.run(f'asnap tag {self.session_id} --suggested')}")
+            out.note(f"  to add the suggested tags: {out.run(f'asnap tag {self.session_id} --suggested')}")
 
 
 @declare(
@@ -48,7 +47,7 @@ class Tags(ToldLabel):
         ("asnap tag latest urgent backend", "add two tags"),
         ("asnap tag 'fix auth' --remove urgent", "take one away"),
         ("asnap tag latest", "its tags, and those its content suggests"),
-        ("asnap tag latest --suggested", "take the suggested ones"),
+        ("asnap tag latest --suggested", "add the suggested ones"),
     ),
     exits=(4, 5, 6, 7, 10),
 )

@@ -43,7 +43,7 @@ _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option("--no-open", is_flag=True, help="Do not start a browser.")
 async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no_open: bool) -> None:
-    """Look at sessions in the browser: read, search, compare, rename, tag, fork, forget and undo.
+    """Browse sessions: read, search, compare, rename, tag, fork, forget and undo.
 
     Serves on 127.0.0.1 only, until Ctrl-C. The first line on stdout is the address; anyone who has it can read the
     sessions, so keep it private. Keys and passphrases are asked for here, never in the page.

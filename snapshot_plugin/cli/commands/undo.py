@@ -8,7 +8,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.operations.text import ago, plain
-from snapshot_plugin.operations.undo import Undone, operations, undo
+from snapshot_plugin.operations.undo import Done, Undone, operations, undo
 
 __all__ = ["command"]
 
@@ -32,24 +32,12 @@ class _UndoneText(Undone):
         if not self.operations:
             out.note("there is nothing to undo")
             return
-        columns = (
-            Column("ID"), Column("AGE", right=True), Column("DONE"), Column("WHAT", flexible=True), Column("STATE")
-        )  # fmt: skip
-        rows = [
-            (
-                each.short_id,
-                ago(each.at, self.as_of),
-                plain(each.operation),
-                plain(each.summary),
-                _shown(each.state),
-            )
-            for each in self.operations
-        ]
-        out.table(columns, rows)
+        done = (Column("ID"), Column("AGE", right=True, rank=1), Column("DONE"), Column("WHAT", flexible=True))
+        out.table((*done, Column("STATE")), [self._cells(each) for each in self.operations])
 
-
-def _shown(state: str) -> str:
-    return "" if state == "done" else state
+    def _cells(self, each: Done) -> tuple[str, ...]:
+        state = "" if each.state == "done" else each.state
+        return each.short_id, ago(each.at, self.as_of), plain(each.operation), plain(each.summary), state
 
 
 @declare(

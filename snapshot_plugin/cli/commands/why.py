@@ -13,7 +13,6 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.failures import with_next
 from snapshot_plugin.operations.references import Target, find
 from snapshot_plugin.operations.text import clock_time, long_ago, plain, size
 
@@ -26,18 +25,18 @@ __all__ = ["Why", "command"]
 _TRIGGERS = {
     "manual": "requested by a person or a program",
     "event": "a turn ended, or something else worth keeping happened",
-    "auto": "the session had changed, and it was time",
+    "auto": "the session had changed, and the interval had passed",
     "exit": "the session was stopped",
     "signal": "the process was told to end",
     "recovered": "recovered after its process was killed",
     "snapshot_all": "all live sessions were saved together, for example before a deploy",
-    "fallback": "the state before a session that the agent could not load was restarted",
+    "fallback": "the state before a fresh start, because the agent could not load the session",
     "fork": "the session was branched",
     "label": "its title, tags, pin or note were changed",
     "import": "it was imported",
-    "migrate": "it was brought to the current version",
+    "migrate": "it was upgraded to the current version",
     "memory": "the agent's working memory changed",
-    "merge": "two branches were made one",
+    "merge": "two branches were merged",
 }
 _REASONS = {
     "head": "it is the newest",
@@ -48,7 +47,7 @@ _REASONS = {
     "weekly": "it is the newest of its week ({keep_weekly} are kept)",
     "monthly": "it is the newest of its month ({keep_monthly} are kept)",
     "pinned": "its session is pinned",
-    "fallback": "it is one of the last {keep_fallbacks} from before the session was started anew",
+    "fallback": "it is one of the last {keep_fallbacks} from before a fresh start",
     "damaged": "it cannot be read, and what cannot be read is never dropped",
     "encrypted": "it cannot be read, and what cannot be read is never dropped",
     "too_new": "it cannot be read, and what cannot be read is never dropped",
@@ -148,21 +147,16 @@ async def command(call: Call, *, ref: str) -> Why:
     goes = next((why for each, why in surplus if each.session_id == meta.session_id), None)
     reasons = () if goes else _reasons(history, meta.seq, policy, call.now)
     rules = policy.raw()
-    return Why(
-        session_id=meta.session_id,
+    return Why.from_fields(
+        meta,
         title=target.meta.title,
         snapshot=meta.seq,
         newest=history[0].seq,
-        saved_at=meta.saved_at,
-        state=meta.state,
-        problem=meta.problem,
-        trigger=meta.trigger,
         because=_TRIGGERS.get(meta.trigger, "the program that saved it gave this reason"),
         tags=meta.snapshot_tags,
         based_on=before.seq if before else None,
         added_messages=meta.messages - (before.messages if before else 0),
         fork_of=_origin(meta),
-        size_bytes=meta.size_bytes,
         keep=bool(reasons),
         reasons=reasons,
         session_goes=goes,
@@ -179,12 +173,11 @@ def _found(target: Target, history: Sequence[SnapshotMeta]) -> tuple[SnapshotMet
         if meta.seq == wanted:
             return meta, next(iter(history[number + 1 :]), None)
     known = ", ".join(str(meta.seq) for meta in history[:8])
-    error = SnapshotNotFound(
+    raise SnapshotNotFound(
         f"session {target.session_id} has no snapshot {wanted}",
         session_id=target.session_id,
         hint=f"it has {known}",
     )
-    raise with_next(error, f"asnap show {target.session_id} --history")
 
 
 def _origin(meta: SnapshotMeta) -> ForkOrigin | None:

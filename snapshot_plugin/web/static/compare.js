@@ -12,7 +12,7 @@ export async function showCompare(main, a, b) {
   document.title = "Compare \u2013 asnap";
   const left = picker("A", a), right = picker("B", b);
   const body = h("div", {class: "page compare"});
-  const form = h("form", {class: "pick", onsubmit: (event) => { event.preventDefault(); go(`/compare?${new URLSearchParams({a: left.value, ...(right.value ? {b: right.value} : {})})}`); }}, left, icon("compare"), right, h("button", {class: "main"}, "Compare"), h("button", {type: "button", onclick: () => go(`/compare?${new URLSearchParams({a: right.value, b: left.value})}`)}, "Swap"));
+  const form = h("form", {class: "pick", onsubmit: (event) => { event.preventDefault(); go(`/compare?${new URLSearchParams({a: left.value, ...(right.value ? {b: right.value} : {})})}`); }}, left, h("button", {type: "button", class: "quiet", "aria-label": "Swap", title: "Swap", onclick: () => go(`/compare?${new URLSearchParams({a: right.value, b: left.value})}`)}, icon("compare")), right, h("button", {class: "main"}, "Compare"));
   fill(main, h("header", {class: "session"}, h("h1", {}, "Compare"), h("p", {class: "facts"}, "A session by its id, or one of its snapshots as id@3."), form), h("div", {class: "scroller", tabindex: "0", role: "region", "aria-label": "Differences"}, body));
   if (!a) return;
   fill(body, h("p", {class: "empty"}, "comparing\u2026"));

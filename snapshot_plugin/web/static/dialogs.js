@@ -24,7 +24,7 @@ export async function ask(title, label, value = "", {long = false} = {}) {
 export async function confirmForget(ids) {
   const plan = await send("POST", "forget", {sessions: ids, dry_run: true});
   const rows = plan.sessions.map((fate) => h("li", {}, h("strong", {}, fate.title || fate.session_id), ` \u2014 ${fate.what === "skipped" ? `stays: ${fate.why}` : `${fate.why}, ${size(fate.size_bytes)}`}`));
-  const answer = await dialog(`Forget ${several(ids.length, "session")}?`, [h("ul", {}, rows), h("p", {}, "It goes to the trash, and can be taken back until asnap purge.")], [cancel(), h("button", {class: "danger", type: "submit", value: "ok"}, "Forget")]);
+  const answer = await dialog(`Forget ${several(ids.length, "session")}?`, [h("ul", {}, rows), h("p", {}, "It is moved to the trash. You can undo this until asnap purge.")], [cancel(), h("button", {class: "danger", type: "submit", value: "ok"}, "Forget")]);
   if (answer !== "ok") return false;
   const done = await send("POST", "forget", {sessions: ids});
   await app.sessions.load();
@@ -38,7 +38,7 @@ export function undoToast(words, operation, after) {
   toast(words, operation && {label: "Undo", run: async () => {
     try {
       const done = await send("POST", `operations/${operation}/undo`);
-      toast(done.told[0] || "Taken back.");
+      toast(done.told[0] || "Undone.");
       await app.sessions.load();
       await after?.();
     } catch (error) { failed(error); }
@@ -54,13 +54,13 @@ export async function exportDialog(id, at) {
     try {
       const about = await get(`sessions/${named(id)}/export`, {form: form.value, redact: clean.checked ? 1 : 0, at, about: 1});
       const kinds = Object.entries(about.redacted);
-      fill(told, `${size(about.size_bytes)}. `, clean.checked ? (kinds.length ? `${several(kinds.reduce((sum, [, number]) => sum + number, 0), "secret")} taken out: ${kinds.map(([kind, number]) => `${number} ${kind}`).join(", ")}.` : "No secrets were found.") : "Secrets stay in it.", about.warning ? ` ${about.warning}` : "");
+      fill(told, `${size(about.size_bytes)}. `, clean.checked ? (kinds.length ? `${several(kinds.reduce((sum, [, number]) => sum + number, 0), "secret")} removed: ${kinds.map(([kind, number]) => `${number} ${kind}`).join(", ")}.` : "No secrets were found.") : "Secrets are not removed.", about.warning ? ` ${about.warning}` : "");
     } catch (error) { told.textContent = error.message; }
   };
   form.addEventListener("change", look);
   clean.addEventListener("change", look);
   look();
-  const answer = await dialog("Export", [h("p", {}, form), h("p", {}, clean, " ", h("label", {for: "redact"}, "Take secrets out")), told], [cancel(), h("button", {class: "main", type: "submit", value: "ok"}, "Download")]);
+  const answer = await dialog("Export", [h("p", {}, form), h("p", {}, clean, " ", h("label", {for: "redact"}, "Remove secrets")), told], [cancel(), h("button", {class: "main", type: "submit", value: "ok"}, "Download")]);
   if (answer !== "ok") return;
   const ending = {html: "html", markdown: "md", bundle: "asnap", json: "json"}[form.value];
   const query = new URLSearchParams({form: form.value, redact: clean.checked ? 1 : 0, ...(at ? {at} : {})});

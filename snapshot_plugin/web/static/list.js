@@ -112,7 +112,7 @@ export class Sessions {
     if (state) marks.push(h("span", {class: `chip ${state[0]}`}, icon(state[1]), state[2]));
     if (row.live) marks.push(h("span", {class: "chip live"}, icon("live"), "live"));
     if (row.ended_unexpectedly) marks.push(h("span", {class: "chip warn"}, icon("warn"), "recoverable"));
-    if (row.restored && !row.recovered) marks.push(h("span", {class: "chip", title: `Its agent took it up again: ${row.restored}`}, icon("rewind"), "restored"));
+    if (row.restored && !row.recovered) marks.push(h("span", {class: "chip", title: `Restored in its agent as ${row.restored}`}, icon("rewind"), "restored"));
     if (row.recovered) marks.push(h("span", {class: "chip"}, icon("rewind"), "recovered"));
     const about = [row.agent, row.cwd?.split("/").pop(), (row.messages > 0 || row.state === "ok") && several(row.messages, "message")].filter(Boolean).join(" \u00b7 ");
     const box = !app?.about?.read_only && h("input", {type: "checkbox", class: "choose", "aria-label": `Choose ${nameOf(row)}`, onchange: (event) => { this.chosen[event.target.checked ? "add" : "delete"](row.session_id); this.bulkBar(); }});

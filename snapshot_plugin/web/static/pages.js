@@ -65,7 +65,7 @@ export async function showTrash(main) {
   fill(main, h("header", {class: "session"}, h("h1", {}, "Trash and operations"), h("p", {class: "facts"}, "Nothing here is lost until asnap purge.")), h("div", {class: "scroller", tabindex: "0", role: "region", "aria-label": "Trash and operations"}, body));
   const draw = async () => {
     const [trash, done] = await Promise.all([get("trash"), get("operations")]);
-    const undo = (path) => async () => { try { toast((await send("POST", path)).told[0] || "Taken back."); await Promise.all([draw(), app.sessions.load()]); } catch (error) { failed(error); } };
+    const undo = (path) => async () => { try { toast((await send("POST", path)).told[0] || "Undone."); await Promise.all([draw(), app.sessions.load()]); } catch (error) { failed(error); } };
     const act = (label, path) => app.about.read_only ? null : h("button", {onclick: undo(path)}, label);
     fill(body,
       h("h2", {}, `In the trash: ${several(trash.removed.length, "entry").replace("entrys", "entries")}, ${size(trash.size_bytes)}`),

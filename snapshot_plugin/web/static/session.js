@@ -9,8 +9,8 @@ import {ask, confirmForget, exportDialog, undoToast} from "./dialogs.js";
 
 const GRADES = {
   "native-load": "The agent loads it itself; what it shows is compared with the record.",
-  "native-resume": "The agent takes it up itself.",
-  context: "A new session of the agent is told the conversation.",
+  "native-resume": "The agent resumes it itself.",
+  context: "The agent starts a new session and is told the conversation.",
 };
 
 // What is wrong with a session, and what to do about it.
@@ -117,8 +117,8 @@ export class SessionView {
 
   draw() {
     const {session, about} = this.info;
-    const readOnly = app.about.read_only;
-    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), session.tokens ? `${count(session.tokens)} tokens` : "", money(session.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
+    const readOnly = app.about.read_only, spent = this.at ? about ?? {} : session; // an older snapshot has its own numbers
+    const facts = [about?.agent || session.agent, about?.agent_version, about?.model, about?.mode && `mode ${about.mode}`, session.cwd, (session.state === "ok" || about) && several(this.at ? about?.messages ?? 0 : Math.max(session.messages, this.transcript.total), "message"), spent.tokens ? `${count(spent.tokens)} tokens` : "", money(spent.cost, about?.currency)].filter(Boolean).join(" \u00b7 ");
     const title = h("h1", {title: nameOf(session)}, session.pinned && [icon("pin", "pinned"), " "], nameOf(session));
     const rename = !readOnly && session.state === "ok" && h("button", {class: "quiet", onclick: () => this.rename()}, "Rename");
     fill(this.headbox, this.notes(session, about), h("div", {class: "titleline"}, title, rename, h("span", {class: "grow"}), this.tags(session)), h("p", {class: "facts"}, facts), session.parent && h("p", {class: "facts"}, icon("fork"), "forked from ", h("a", {href: address(session.parent)}, session.parent), about?.forked_at !== null && ` at message ${about?.forked_at} \u00b7 `, h("a", {href: `/compare?${new URLSearchParams({a: session.parent, b: this.id})}`}, "compare")), about?.note && h("p", {class: "note"}, about.note), this.buttons(session), about && this.more(about, session), this.timeline());
@@ -159,7 +159,7 @@ export class SessionView {
     const rows = [];
     const row = (name, ...value) => value.some(Boolean) && rows.push(h("dt", {}, name), h("dd", {}, value));
     row("id", h("code", {}, session.session_id));
-    row("comes back as", about.expected_grade && [h("strong", {}, about.expected_grade), `: ${GRADES[about.expected_grade] || ""}`]);
+    row("restores as", about.expected_grade && [h("strong", {}, about.expected_grade), `: ${GRADES[about.expected_grade] || ""}`]);
     if (about.last_restore) row("last restore", h("strong", {}, about.last_restore.grade), `, ${several(about.last_restore.messages, "message")}`, [...about.last_restore.notices, ...about.last_restore.differences].map((each) => h("div", {}, each)));
     row("context", `${about.context_is_estimate ? "about " : ""}${count(about.context_tokens)}${about.context_size ? ` of ${count(about.context_size)}` : ""} tokens`);
     row("command", about.agent_command.length > 0 && h("code", {}, about.agent_command.join(" ")));
@@ -220,12 +220,12 @@ export class SessionView {
   }
 
   async rename() {
-    const name = await ask("Rename this session", "Its name; empty takes the name away", this.info.session.title || "");
+    const name = await ask("Rename this session", "Its name; leave it empty to remove the name", this.info.session.title || "");
     if (name !== null) await this.change({title: name});
   }
 
   async note() {
-    const words = await ask("A note on this session", "The note; empty takes it away", this.info.about?.note || "", {long: true});
+    const words = await ask("A note on this session", "The note; leave it empty to remove it", this.info.about?.note || "", {long: true});
     if (words !== null) await this.change({note: words});
   }
 

@@ -229,8 +229,8 @@ export class Transcript {
       content.permission && h("p", {class: "permission"}, icon("lock"), content.permission),
       content.places.length > 0 && h("p", {class: "places"}, content.places.join("  ")),
       content.changes.map(diffOf),
-      content.input && [h("p", {class: "label"}, "given"), codeBlock(content.input)],
-      content.output && [h("p", {class: "label"}, content.tool === "execute" ? "terminal" : "gave back"), codeBlock(content.output)],
+      content.input && [h("p", {class: "label"}, "input"), codeBlock(content.input)],
+      content.output && [h("p", {class: "label"}, content.tool === "execute" ? "terminal" : "output"), codeBlock(content.output)],
     ]);
   }
 
