@@ -51,4 +51,5 @@ def json_of(message: Message) -> dict[str, Any]:
 def _mapped(data: dict[str, Any]) -> Message:
     blocks, rests = _CONTENTS.blocks(data["contents"])
     kept = {**data, "contents": rests}
-    return Message(role=_ROLES.get(data["role"], "system"), content=blocks, metadata={_FIELD: kept})
+    role = _ROLES.get(data["role"], "system")
+    return Message.model_validate({"role": role, "content": blocks, "metadata": {_FIELD: kept}})

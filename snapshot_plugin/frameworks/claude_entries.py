@@ -98,7 +98,8 @@ def _mapped(entry: dict[str, Any]) -> Message | None:
             del kept["timestamp"]
         else:
             moment = None
-    return Message(role=role, content=blocks, timestamp=moment, metadata=metadata)
+    made = {"role": role, "content": blocks, "timestamp": moment, "metadata": metadata}
+    return Message.model_validate(made)
 
 
 def _stamp(moment: datetime) -> str:

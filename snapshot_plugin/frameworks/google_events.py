@@ -64,7 +64,8 @@ def _mapped(data: dict[str, Any]) -> Message:
     metadata: dict[str, Any] = {_FIELD: kept}
     if "usage_metadata" in data:
         metadata["usage"] = _named(data["usage_metadata"])
-    return Message(role=_role(data, content["parts"]), content=blocks, metadata=metadata)
+    role = _role(data, content["parts"])
+    return Message.model_validate({"role": role, "content": blocks, "metadata": metadata})
 
 
 def _role(data: dict[str, Any], parts: list[dict[str, Any]]) -> Role:

@@ -98,7 +98,7 @@ def _mapped(item: Any) -> Message | None:
     metadata = {_FIELD: {"rest": rest}}
     if role == "tool":
         metadata["tool_call_id"] = rest.pop("call_id")
-    return Message(role=role, content=blocks, metadata=metadata)
+    return Message.model_validate({"role": role, "content": blocks, "metadata": metadata})
 
 
 def _is_plain(item: Any) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from snapshot_plugin.model.content import Block, TextBlock, UnknownBlock, parse_block
 from snapshot_plugin.model.frozen import thaw
 
 __all__ = ["PartMap", "ShownAs"]
 
 _EMPTY = {"text": "", "title": ""}
 """Fields that a stored block leaves out if they are empty."""
+_TEXTS = frozenset({"text", "title", "toolCallId"})
+"""Fields of a block that must be text."""
 
 
 class ShownAs(NamedTuple):
@@ -49,25 +50,23 @@ class PartMap:
     ) -> None:
         self._kind, self._shown, self._inner, self._prefix = kind, shown, inner, prefix
 
-    def blocks(self, parts: Sequence[Any]) -> tuple[list[Block], list[Any]]:
-        """The blocks of *parts*, and their rests."""
-        blocks: list[Block] = []
+    def blocks(self, parts: Sequence[Any]) -> tuple[list[dict[str, Any]], list[Any]]:
+        """The blocks of *parts* as they are stored, and the rests."""
+        blocks: list[dict[str, Any]] = []
         return blocks, [self._taken(part, blocks) for part in parts]
 
-    def _taken(self, part: Any, blocks: list[Block]) -> Any:
+    def _taken(self, part: Any, blocks: list[dict[str, Any]]) -> Any:
         if isinstance(part, str):
-            blocks.append(TextBlock(text=part))
+            blocks.append({"type": "text", "text": part})
             return ""
         kind = self._kind(part)
         shown, inner = self._shown.get(kind), self._inner.get(kind)
-        if shown and part.keys() >= shown.fields.keys():
-            block = parse_block(_block_of(part, shown))
-            if not isinstance(block, UnknownBlock):
-                blocks.append(block)
-                return {name: value for name, value in part.items() if name not in shown.fields}
+        if shown and _fits(part, shown):
+            blocks.append(_block_of(part, shown))
+            return {name: value for name, value in part.items() if name not in shown.fields}
         if inner and isinstance(part.get(inner), list) and part[inner]:
             return {**part, inner: [self._taken(each, blocks) for each in part[inner]]}
-        blocks.append(UnknownBlock(type=self._prefix + kind, part=part) if self._prefix else parse_block(part))
+        blocks.append({"type": self._prefix + kind, "part": part} if self._prefix else part)
         return None
 
     def parts(self, blocks: Sequence[Mapping[str, Any]], rests: Sequence[Any]) -> list[Any]:
@@ -93,8 +92,16 @@ class PartMap:
         if inner in rest:
             return {**rest, inner: [self._given(each, left) for each in rest[inner]]}
         block = next(left, _EMPTY)
-        fields = self._shown[kind].fields.items()
-        return {**rest, **{theirs: thaw(block.get(ours, _EMPTY.get(ours))) for theirs, ours in fields}}
+        for theirs, ours in self._shown[kind].fields.items():
+            rest[theirs] = thaw(block.get(ours, _EMPTY.get(ours)))
+        return rest
+
+
+def _fits(part: Mapping[str, Any], shown: ShownAs) -> bool:
+    return all(
+        theirs in part and (ours not in _TEXTS or type(part[theirs]) is str)
+        for theirs, ours in shown.fields.items()
+    )
 
 
 def _block_of(part: Mapping[str, Any], shown: ShownAs) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def _mapped(data: dict[str, Any]) -> Message | None:
     metadata: dict[str, Any] = {_FIELD: kept}
     if "usage" in data:
         metadata["usage"] = data["usage"]
-    return Message(role=_role(data), content=blocks, metadata=metadata)
+    return Message.model_validate({"role": _role(data), "content": blocks, "metadata": metadata})
 
 
 def _role(data: dict[str, Any]) -> Role:
