@@ -175,7 +175,8 @@ def test_a_fork_counts_only_its_own_turns(tmp_path: Path) -> None:
 
     asyncio.run(main())
     found = {meta.session_id: meta for meta in FilesystemStore(tmp_path).sync.list()}
-    assert [(found[name].turns, found[name].tokens, found[name].messages) for name in "cf"] == [(2, 7, 3), (1, 0, 4)]
+    counts = [(found[name].turns, found[name].tokens, found[name].messages) for name in "cf"]
+    assert counts == [(2, 7, 3), (1, 0, 4)]
 
 
 def test_of_two_writers_one_gets_a_conflict(tmp_path: Path) -> None:

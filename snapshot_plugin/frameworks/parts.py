@@ -45,7 +45,7 @@ class PartMap:
         self,
         kind: Callable[[Mapping[str, Any]], str],
         shown: Mapping[str, ShownAs],
-        inner: Mapping[str, str] = {},  # noqa: B006 — it is not changed
+        inner: Mapping[str, str] = {},
         prefix: str = "",
     ) -> None:
         self._kind, self._shown, self._inner, self._prefix = kind, shown, inner, prefix

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -325,9 +325,9 @@ def _give(agent: object, part: str, value: Any) -> None:
         current.clear()
         current.extend(value)
     elif current is not None or value:
-        setattr(agent, part, type(current)(value) if isinstance(current, tuple | Set) else value)
+        setattr(agent, part, type(current)(value) if isinstance(current, tuple | set | frozenset) else value)
     if isinstance(current, MutableMapping | MutableSequence) and getattr(agent, part) != current:
-        setattr(agent, part, value)  # a property that returned a copy
+        setattr(agent, part, current)  # a property that returned a copy
 
 
 def _attempt(part: str, give: Callable[[], None]) -> list[Problem]:

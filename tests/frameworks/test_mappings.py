@@ -231,7 +231,7 @@ def test_floats_that_do_not_fit_their_entry_are_damage_of_the_session(floats: An
 _ASKED, _FOUND, _DECLINED = "What is this?", "a cat", "I cannot help."
 _CONVERSATIONS: dict[str, list[Message]] = {
     "openai-agents": [openai_items.message_of(item) for item in (
-        {"role": "user", "content": [{"type": "input_text", "text": _ASKED}, {"type": "input_image", "file_id": "f"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": _ASKED}, {"type": "input_image", "id": 1}]},
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
         {"type": "custom_tool_call", "call_id": "c2", "name": "look", "input": "closely"},
         {"type": "function_call_output", "call_id": "c1",
@@ -239,7 +239,7 @@ _CONVERSATIONS: dict[str, list[Message]] = {
         {"type": "custom_tool_call_output", "call_id": "c2", "output": "nothing"},
         {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": _DECLINED}]},
     )],
-    "claude-agent-sdk": [claude_entries.message_of({"type": role, "message": {"content": content}}) for role, content in (
+    "claude-agent-sdk": [claude_entries.message_of({"type": role, "message": {"content": each}}) for role, each in (
         ("user", [{"type": "text", "text": _ASKED}, {"type": "image", "source": {"type": "base64"}}]),
         ("assistant", [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]),
         ("user", [{"type": "tool_result", "tool_use_id": "c1",
@@ -252,9 +252,9 @@ _CONVERSATIONS: dict[str, list[Message]] = {
         ("request", [{"part_kind": "tool-return", "tool_name": "look", "tool_call_id": "c1", "content": [_FOUND]}]),
         ("response", [{"part_kind": "text", "content": _DECLINED}]),
     )],
-    "google-adk": [google_events.message_of({"id": "e", "author": who, "content": {"parts": parts}}) for who, parts in (
+    "google-adk": [google_events.message_of({"id": "", "author": by, "content": {"parts": each}}) for by, each in (
         ("user", [{"text": _ASKED}, {"inline_data": {"data": "AA==", "mime_type": "image/png"}}]),
-        ("desk", [{"function_call": {"id": "c1", "name": "look", "args": {}}}, {"function_call": {"name": "bare"}}]),
+        ("desk", [{"function_call": {"id": "c1", "name": "look", "args": {}}}, {"function_call": {"name": "x"}}]),
         ("desk", [{"function_response": {"id": "c1", "name": "look", "response": {"result": [_FOUND]}}}]),
         ("desk", [{"text": _DECLINED}]),
     )],
