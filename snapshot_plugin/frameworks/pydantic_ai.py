@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_ai import Conversation
@@ -54,7 +54,6 @@ _LEFT = f"{FRAMEWORK}:left:"
 """Entries of branches that the conversation left."""
 _ENTRIES = 4096
 _records: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
-T = TypeVar("T")
 
 
 class _Kept(NamedTuple):
