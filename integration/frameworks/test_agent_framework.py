@@ -70,6 +70,21 @@ def test_a_message_round_trips_as_through_a_file(tmp_path: Path, number: int, ke
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_messages_that_compaction_excludes_are_skipped_as_with_files(tmp_path: Path, skip: bool) -> None:
+    async def main() -> None:
+        own = SnapshotHistoryProvider(tmp_path / "ours", skip_excluded=skip)
+        providers = (own, FileHistoryProvider(tmp_path / "theirs", skip_excluded=skip))
+        old = Message("user", ["old"], additional_properties={"_excluded": True})
+        for provider in providers:
+            await provider.save_messages("s", [old, MESSAGES[0]])
+        ours, theirs = [raw(await provider.get_messages("s")) for provider in providers]
+        assert ours == theirs
+        assert len(ours) == (1 if skip else 2)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_sequence_of_saves_behaves_as_with_files(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -244,6 +244,25 @@ def test_writes_may_come_before_their_checkpoint_and_after_the_next(tmp_path: Pa
     assert second.checkpoint["channel_values"] == {"a": 2}
 
 
+@pytest.mark.parametrize("channel", ["messages", "other"])
+def test_a_value_that_its_parent_did_not_hold_is_stored_under_the_same_version(
+    tmp_path: Path, channel: str
+) -> None:
+    """A delta channel has a version in every checkpoint, and a value in some."""
+    saver, said = SnapshotSaver(tmp_path), [HumanMessage(text, id=text) for text in "ab"]
+    one, two, three = (
+        checkpoint(**{channel: said[:1]}),
+        checkpoint(**{channel: None}),
+        checkpoint(**{channel: said}),
+    )
+    del two["channel_values"][channel]
+    for parent, each in ((None, one), (one["id"], two), (two["id"], three)):
+        saver.put(config(parent), each, {"source": "loop"}, {channel: "1"} if each is one else {})
+    found = SnapshotSaver(FilesystemStore(tmp_path)).get_tuple(config())
+    assert found
+    assert found.checkpoint["channel_values"] == {channel: said}
+
+
 # Faults ---------------------------------------------------------------------------------------------------
 
 

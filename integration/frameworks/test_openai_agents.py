@@ -7,10 +7,12 @@ import random
 import subprocess
 import sys
 import threading
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import Runner
 from agents.memory import Session, SessionSettings, SQLiteSession
 from agents.memory import session as sdk_session
 
@@ -135,6 +137,16 @@ def test_compaction_replaces_the_end_at_once_or_not_at_all(tmp_path: Path) -> No
     asyncio.run(main())
 
 
+@pytest.mark.skipif(not hasattr(sdk_session, "_CompactionSnapshot"), reason="this release does not ask for it")
+def test_compaction_goes_through_the_methods_of_a_subclass(tmp_path: Path) -> None:
+    class Own(SnapshotSession):
+        """May change items on their way in and out."""
+
+    for session in (Own("s", tmp_path), type("Theirs", (SQLiteSession,), {})("s", tmp_path / "theirs.db")):
+        asyncio.run(session.add_items(ITEMS[:1]))
+        assert asyncio.run(getattr(session, "_get_compaction_snapshot")(3)) is None  # noqa: B009 — as the SDK does
+
+
 def test_an_item_that_is_not_json_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         for session in pair(tmp_path):
@@ -190,6 +202,25 @@ def test_an_approval_asked_before_a_kill_is_answered_after_it(tmp_path: Path) ->
     assert [item.get("type", "message") for item in items] == [
         "message", "function_call", "function_call_output", "message",
     ]  # fmt: skip
+
+
+def test_a_run_that_waits_keeps_the_context_of_its_caller(tmp_path: Path) -> None:
+    @dataclass
+    class Context:
+        user: str
+
+    async def main() -> None:
+        agent, session = agent_with(tmp_path / "log"), SnapshotSession("s", tmp_path / "store")
+        asked = await Runner.run(agent, "Refund order 7", session=session, context=Context("ada"))
+        await session.save_run_state(asked.to_state(), context_serializer=asdict, strict_context=True)
+        state = await session.load_run_state(agent, context_deserializer=lambda found: Context(**found))
+        assert state
+        for item in state.get_interruptions():
+            state.approve(item)
+        done = await Runner.run(agent, state, session=session)
+        assert (done.final_output, done.context_wrapper.context) == ("Refunded 40.", Context("ada"))
+
+    asyncio.run(main())
 
 
 def test_an_agent_is_persistent_in_one_line(tmp_path: Path) -> None:

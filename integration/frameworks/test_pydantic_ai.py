@@ -163,6 +163,22 @@ def test_forks_share_entries_and_outlive_their_source(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_fork_counts_only_its_own_turns(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SnapshotConversationStore(tmp_path)
+        await store.save(conversation(*MESSAGES[:3]))
+        await store.fork("c", new_conversation_id="f")
+        fork = await store.load("f")
+        assert fork
+        fork.messages.append(MESSAGES[0])
+        await store.save(fork)
+
+    asyncio.run(main())
+    found = {meta.session_id: meta for meta in FilesystemStore(tmp_path).sync.list()}
+    counts = [(found[name].turns, found[name].tokens, found[name].messages) for name in "cf"]
+    assert counts == [(2, 7, 3), (1, 0, 4)]
+
+
 def test_of_two_writers_one_gets_a_conflict(tmp_path: Path) -> None:
     async def main() -> None:
         first, second = (SnapshotConversationStore(FilesystemStore(tmp_path)) for _ in range(2))

@@ -12,7 +12,8 @@
 
 Each takes a *place* (a directory, a URL, or an open store) and a *key*. They share `sessions` (one open store
 per place and key, one object per session, safe for threads and processes), `conversations` (titles, counts, opaque
-entries, exact JSON) and `checkpoints` (snapshots found by labels). A framework is imported by its own module alone.
+entries, exact JSON), `parts` (what people can read of a message) and `checkpoints` (snapshots found by labels). A
+framework is imported by its own module alone.
 
 Promises: durable on return; entries come back equal to what was given, or the write fails; objects are made by the
 framework's own constructors, nothing is unpickled; ids of the framework are labels, never tags.

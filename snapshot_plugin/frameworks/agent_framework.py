@@ -40,6 +40,7 @@ class SnapshotHistoryProvider(HistoryProvider):
         place: a directory, a URL, or an open store.
         key: a passphrase or key source; everything but ids is then encrypted.
         source_id: tells this provider from others of the same agent.
+        skip_excluded: leave out messages that compaction has excluded.
         flags: what is loaded and stored, as for the framework's own providers.
     """
 
@@ -49,9 +50,11 @@ class SnapshotHistoryProvider(HistoryProvider):
         key: Key = None,
         *,
         source_id: str = "snapshot_history",
+        skip_excluded: bool = False,
         **flags: Any,
     ) -> None:
         super().__init__(source_id, **flags)
+        self.skip_excluded = skip_excluded
         self._sessions = OpenSessions(place, key)
 
     async def get_messages(
@@ -59,7 +62,8 @@ class SnapshotHistoryProvider(HistoryProvider):
     ) -> list[Message]:
         """The messages of a session, oldest first."""
         _ = state, options
-        return await in_thread(self._read, session_id or _DEFAULT)
+        found = await in_thread(self._read, session_id or _DEFAULT)
+        return [each for each in found if not (self.skip_excluded and each.additional_properties.get("_excluded"))]
 
     async def save_messages(
         self,

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.frameworks.conversations import is_exact_json, mapped_exactly, raw_of, with_floats
-from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, parse_block
+from snapshot_plugin.frameworks.parts import PartMap, ShownAs
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
 from snapshot_plugin.model.times import moment_of
@@ -21,6 +21,16 @@ from snapshot_plugin.model.times import moment_of
 __all__ = ["entry_of", "message_of", "model_of"]
 
 _FIELD = "claude"
+_PARTS = PartMap(
+    lambda part: str(part["type"]),
+    {
+        "text": ShownAs("text", {"text": "text"}),
+        "thinking": ShownAs("thought", {"thinking": "text"}),
+        "tool_use": ShownAs("tool_call", {"id": "toolCallId", "name": "title", "input": "rawInput"}),
+        "tool_result": ShownAs("text", {"content": "text"}),
+    },
+    inner={"tool_result": "content"},
+)
 
 
 def message_of(entry: Any) -> Message:
@@ -48,7 +58,8 @@ def _without_uuid(message: Message) -> Any:
         return raw
     entry = thaw(message.metadata[_FIELD])
     inner, parts = entry["message"], entry.pop("parts")
-    inner["content"] = message.text if parts is None else _parts(message, parts)
+    blocks = [block.raw() for block in message.content]
+    inner["content"] = message.text if parts is None else _PARTS.parts(blocks, parts)
     if (usage := message.metadata.get("usage")) is not None:
         inner["usage"] = thaw(usage)
     if message.timestamp is not None:
@@ -69,12 +80,12 @@ def _mapped(entry: dict[str, Any]) -> Message | None:
     if kind not in ("user", "assistant") or not isinstance(inner, dict) or "parts" in entry:
         return None
     content, role = inner["content"], _role(kind, inner["content"])
-    blocks = [TextBlock(text=content)] if isinstance(content, str) else [_block(part) for part in content]
+    blocks, parts = _PARTS.blocks([content] if isinstance(content, str) else content)
     if not blocks:
         return None
     kept = {name: value for name, value in entry.items() if name != "message"}
     kept["message"] = {name: value for name, value in inner.items() if name not in ("content", "usage")}
-    kept["parts"] = None if isinstance(content, str) else [_rest(part) for part in content]
+    kept["parts"] = None if isinstance(content, str) else parts
     metadata: dict[str, Any] = {_FIELD: kept}
     if "usage" in inner:
         metadata["usage"] = inner["usage"]
@@ -87,7 +98,8 @@ def _mapped(entry: dict[str, Any]) -> Message | None:
             del kept["timestamp"]
         else:
             moment = None
-    return Message(role=role, content=blocks, timestamp=moment, metadata=metadata)
+    made = {"role": role, "content": blocks, "timestamp": moment, "metadata": metadata}
+    return Message.model_validate(made)
 
 
 def _stamp(moment: datetime) -> str:
@@ -99,42 +111,3 @@ def _role(kind: str, content: Any) -> Role:
         return "assistant"
     answers = isinstance(content, list) and [part.get("type") for part in content] == ["tool_result"]
     return "tool" if answers else "user"
-
-
-_READABLE = {"text": ("text",), "thinking": ("thinking",), "tool_use": ("id", "name", "input")}
-"""The fields of a part that its block holds; all other parts are blocks as they are."""
-
-
-def _block(part: dict[str, Any]) -> Any:
-    kind = part["type"]
-    if kind == "text":
-        return TextBlock(text=part["text"])
-    if kind == "thinking":
-        return ThoughtBlock(text=part["thinking"])
-    if kind == "tool_use":
-        return ToolCallBlock(tool_call_id=part["id"], title=part["name"], raw_input=part["input"])
-    if kind == "tool_result" and isinstance(part.get("content"), str):
-        return TextBlock(text=part["content"])
-    return parse_block(part)
-
-
-def _rest(part: dict[str, Any]) -> dict[str, Any] | None:
-    kind = part["type"]
-    if kind == "tool_result" and isinstance(part.get("content"), str):
-        return {name: value for name, value in part.items() if name != "content"}
-    if kind not in _READABLE:
-        return None
-    return {name: value for name, value in part.items() if name not in _READABLE[kind]}
-
-
-def _parts(message: Message, parts: list[dict[str, Any] | None]) -> list[Any]:
-    return [_part(block, rest) for block, rest in zip(message.content, parts, strict=True)]
-
-
-def _part(block: Any, rest: dict[str, Any] | None) -> Any:
-    if rest is None:
-        return thaw(block.raw())
-    if rest["type"] == "tool_use":
-        return {**rest, "id": block.tool_call_id, "name": block.title, "input": thaw(block.raw_input)}
-    field = {"text": "text", "thinking": "thinking"}.get(rest["type"], "content")
-    return {**rest, field: block.text}

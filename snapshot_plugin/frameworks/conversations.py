@@ -20,7 +20,7 @@ from snapshot_plugin.errors import (
     SnapshotError,
 )
 from snapshot_plugin.model.frozen import MAX_DEPTH, MAX_INT, thaw
-from snapshot_plugin.model.snapshot import Message, Metrics, Role, SessionSnapshot
+from snapshot_plugin.model.snapshot import Message, Metrics, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
 __all__ = [
@@ -93,9 +93,9 @@ def _number(value: object) -> int:
     return value if type(value) is int and 0 <= value < 1 << 40 else 0
 
 
-def opaque(framework: str, raw: Any, *, role: Role = "system") -> Message:
+def opaque(framework: str, raw: Any) -> Message:
     """A message that stores an entry for the framework; it has no text, so people do not see it."""
-    return Message(role=role, metadata={framework: {RAW: raw}})
+    return Message(role="system", metadata={framework: {RAW: raw}})
 
 
 def mapped_exactly(

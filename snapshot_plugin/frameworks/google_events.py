@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of, with_floats
-from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
+from snapshot_plugin.frameworks.parts import PartMap, ShownAs
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
@@ -17,6 +17,17 @@ __all__ = ["json_of", "message_of"]
 
 _FIELD = "google_adk"
 _CALL, _RESPONSE = "function_call", "function_response"
+_NAMED = {"id": "toolCallId", "name": "title"}
+_PARTS = PartMap(
+    lambda part: str(part["kind"]),
+    {
+        "text": ShownAs("text", {"text": "text"}),
+        "thought": ShownAs("thought", {"text": "text"}),
+        _CALL: ShownAs("tool_call", {**_NAMED, "args": "rawInput"}),
+        _RESPONSE: ShownAs("tool_call", {**_NAMED, "response": "rawOutput"}, lambda _: "completed"),
+    },
+    prefix="google-adk/",
+)
 
 
 def message_of(data: dict[str, Any]) -> Message:
@@ -38,8 +49,8 @@ def _json_without_id(message: Message) -> dict[str, Any]:
     if not message.content and (raw := raw_of(_FIELD, message)) is not None:
         return dict(raw)
     data: dict[str, Any] = thaw(message.metadata[_FIELD])
-    rests = data["content"]["parts"]
-    data["content"]["parts"] = [_part(block, rest) for block, rest in zip(message.content, rests, strict=True)]
+    parts = _PARTS.parts([block.raw() for block in message.content], data["content"]["parts"])
+    data["content"]["parts"] = [_part_of(part) for part in parts]
     if (usage := message.metadata.get("usage")) is not None:
         data["usage_metadata"] = _usage_of(thaw(usage))
     return dict(with_floats(data, message.metadata))
@@ -47,13 +58,14 @@ def _json_without_id(message: Message) -> dict[str, Any]:
 
 def _mapped(data: dict[str, Any]) -> Message:
     content = data["content"]
-    parts = content["parts"]
+    blocks, rests = _PARTS.blocks([_flat(part) for part in content["parts"]])
     kept = {name: value for name, value in data.items() if name != "usage_metadata"}
-    kept["content"] = {**content, "parts": [_rest(part) for part in parts]}
+    kept["content"] = {**content, "parts": rests}
     metadata: dict[str, Any] = {_FIELD: kept}
     if "usage_metadata" in data:
         metadata["usage"] = _named(data["usage_metadata"])
-    return Message(role=_role(data, parts), content=[_block(part) for part in parts], metadata=metadata)
+    role = _role(data, content["parts"])
+    return Message.model_validate({"role": role, "content": blocks, "metadata": metadata})
 
 
 def _role(data: dict[str, Any], parts: list[dict[str, Any]]) -> Role:
@@ -75,42 +87,20 @@ def _usage_of(usage: dict[str, Any]) -> dict[str, Any]:
     return {back.get(name, name): value for name, value in usage.items()}
 
 
-def _kind(part: dict[str, Any]) -> str:
-    return next((kind for kind in ("text", _CALL, _RESPONSE) if kind in part), "")
-
-
-def _block(part: dict[str, Any]) -> Any:
-    kind = _kind(part)
-    if kind == "text":
-        return (ThoughtBlock if part.get("thought") else TextBlock)(text=part["text"])
-    if kind == _CALL:
-        call = part[_CALL]
-        return ToolCallBlock(tool_call_id=call["id"], title=call["name"], raw_input=call["args"])
-    if kind == _RESPONSE:
-        given = part[_RESPONSE]
-        return ToolCallBlock(
-            tool_call_id=given["id"], title=given["name"], status="completed", raw_output=given["response"]
-        )
-    return UnknownBlock(type="google-adk/part", part=part)
-
-
-def _rest(part: dict[str, Any]) -> dict[str, Any] | None:
-    kind = _kind(part)
+def _flat(part: dict[str, Any]) -> dict[str, Any]:
+    """*part* with the fields of its call or response beside its kind."""
+    kind = next((kind for kind in ("text", _CALL, _RESPONSE) if kind in part), "")
     if not kind:
-        return None
+        return {"kind": "part", **part}
     outer = {name: value for name, value in part.items() if name != kind}
     if kind == "text":
-        return {"kind": kind, "outer": outer}
-    gone = ("id", "name", "args" if kind == _CALL else "response")
-    inner = {name: value for name, value in part[kind].items() if name not in gone}
-    return {"kind": kind, "outer": outer, "inner": inner}
+        return {"kind": "thought" if part.get("thought") else kind, "outer": outer, kind: part[kind]}
+    return {"kind": kind, "outer": outer, **part[kind]}
 
 
-def _part(block: Any, rest: dict[str, Any] | None) -> dict[str, Any]:
-    if rest is None:
-        return dict(thaw(block.raw()["part"]))
-    kind = rest["kind"]
-    if kind == "text":
-        return {**rest["outer"], "text": block.text}
-    value = {"args": thaw(block.raw_input)} if kind == _CALL else {"response": thaw(block.raw_output)}
-    return {**rest["outer"], kind: {**rest["inner"], "id": block.tool_call_id, "name": block.title, **value}}
+def _part_of(flat: dict[str, Any]) -> dict[str, Any]:
+    kind = flat.pop("kind")
+    if kind == "part":
+        return flat
+    outer: dict[str, Any] = flat.pop("outer")
+    return {**outer, **(flat if kind in ("text", "thought") else {kind: flat})}

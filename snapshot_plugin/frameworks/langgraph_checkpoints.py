@@ -32,10 +32,9 @@ from snapshot_plugin.frameworks.langchain_messages import Mapped, mapped
 from snapshot_plugin.model.frozen import freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["CORE", "Codec", "MessageMap", "core_of", "metadata_of", "writes_key", "writes_prefix"]
+__all__ = ["Codec", "MessageMap", "core_of", "metadata_of", "writes_key", "writes_prefix"]
 
 FRAMEWORK = "langgraph"
-CORE = FRAMEWORK
 FORMAT = 1
 _CHANNEL, _WRITES, _MESSAGES = f"{FRAMEWORK}:channel:", f"{FRAMEWORK}:writes:", "messages"
 
@@ -43,7 +42,7 @@ _CHANNEL, _WRITES, _MESSAGES = f"{FRAMEWORK}:channel:", f"{FRAMEWORK}:writes:", 
 def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
     """The fields of the checkpoint that *snapshot* holds; None if it holds none."""
     found = checked(snapshot, FRAMEWORK)
-    core = found.plugins.get(CORE) if found else None
+    core = found.plugins.get(FRAMEWORK) if found else None
     return core if isinstance(core, dict) else None
 
 
@@ -185,7 +184,9 @@ class Codec:
         said = base.messages
         if is_talk:
             del values[_MESSAGES]
-            said = said if _MESSAGES in reusable else messages.mapped(talk, said)
+            said = (
+                said if _MESSAGES in reusable and self.has_value(base, _MESSAGES) else messages.mapped(talk, said)
+            )
         own = {name: value for name, value in checkpoint.items() if name != "channel_values"}
         core = {**about, "format": FORMAT, "talk": ("delta" if delta else "plain") if is_talk else None}
         core["checkpoint"] = self.packed(own)
@@ -193,7 +194,7 @@ class Codec:
         if floats:
             core[FLOATS] = floats
         sections = self._carried(base, core)
-        sections[CORE] = freeze(core)
+        sections[FRAMEWORK] = freeze(core)
         for name, value in values.items():
             kept = base.plugins.get(_CHANNEL + name) if name in reusable else None
             sections[_CHANNEL + name] = self.packed(value) if kept is None else kept
@@ -225,7 +226,7 @@ class Codec:
         return {
             name: value
             for name, value in base.plugins.items()
-            if name != CORE and not name.startswith(_CHANNEL) and not (gone and name.startswith(gone))
+            if name != FRAMEWORK and not name.startswith(_CHANNEL) and not (gone and name.startswith(gone))
         }
 
     def with_writes(

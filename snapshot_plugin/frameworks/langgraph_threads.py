@@ -29,8 +29,6 @@ from snapshot_plugin.store.sync import SyncStore
 
 __all__ = ["Thread", "ancestors", "loaded", "matches", "thread_ids"]
 
-LABEL = "framework"
-
 
 class Thread:
     """All checkpoints of a thread in its root namespace, or (*sub*) in all others."""
@@ -102,11 +100,11 @@ def labels_of(snapshot: SessionSnapshot) -> dict[str, str]:
     """The labels by which a checkpoint is found."""
     core = core_of(snapshot)
     if core is None:
-        return {LABEL: FRAMEWORK}
+        return {"framework": FRAMEWORK}
     run = core["metadata"].get("run_id")
     named = {"checkpoint": core["id"], "ns": core["ns"], "parent": core["parent"], "run": run}
     return {
-        LABEL: FRAMEWORK,
+        "framework": FRAMEWORK,
         "thread": core["thread"],
         **{k: v for k, v in named.items() if isinstance(v, str) and v},
     }

@@ -105,20 +105,31 @@ class SnapshotSession(SessionABC):
         """Remove the session and its history for ever."""
         await self._run(self._session.delete)
 
-    async def save_run_state(self, state: RunState[Any, Any] | None) -> None:
-        """Keep an interrupted run (``result.to_state()``) with the session, or with None, forget it."""
-        kept, floats = without_floats(state and state.to_json())
+    async def save_run_state(self, state: RunState[Any, Any] | None, **options: Any) -> None:
+        """Keep an interrupted run (``result.to_state()``) with the session, or with None, forget it.
+
+        *options* are those of `RunState.to_json`, such as ``context_serializer``.
+        """
+        kept, floats = without_floats(state and state.to_json(**options))
         await self._run(self._keep, {**kept, FLOATS: floats} if floats else kept)
 
-    async def load_run_state(self, agent: Any) -> RunState[Any, Any] | None:
-        """The run that was kept, for *agent*; None if there is none. Approve or reject, then run it."""
+    async def load_run_state(self, agent: Any, **options: Any) -> RunState[Any, Any] | None:
+        """The run that was kept, for *agent*; None if there is none. Approve or reject, then run it.
+
+        *options* are those of `RunState.from_json`, such as ``context_deserializer`` and ``context_override``.
+        """
         kept = await self._run(self._kept)
-        return None if kept is None else await RunState.from_json(agent, kept)
+        return None if kept is None else await RunState.from_json(agent, kept, **options)
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> Any | None:
-        """Called by the SDK's compaction session: the items, and a function that replaces the last of them."""
+        """Called by the SDK's compaction session: the items, and a function that replaces the last of them.
+
+        None for a subclass, whose own methods may change items, as for a subclass of `SQLiteSession`.
+        """
+        if type(self) is not SnapshotSession:
+            return None
         from agents.memory.session import _CompactionSnapshot  # noqa: PLC0415 — not in every supported release
 
         messages = await self._run(self._messages)

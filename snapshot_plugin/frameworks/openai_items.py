@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from snapshot_plugin.codec.document import parsed
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.frameworks.conversations import RAW, mapped_exactly, raw_of, with_floats
+from snapshot_plugin.frameworks.parts import PartMap, ShownAs
 from snapshot_plugin.model.frozen import FrozenDict, thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
@@ -22,6 +23,28 @@ __all__ = ["item_in", "item_of", "message_of"]
 _FIELD = "openai"
 _TEXT = {str}
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_KINDS: dict[str, Role] = {
+    "function_call": "assistant", "custom_tool_call": "assistant", "reasoning": "assistant",
+    "function_call_output": "tool", "custom_tool_call_output": "tool",
+}  # fmt: skip
+"""The readable kinds of items that are not messages."""
+_CALL = {"call_id": "toolCallId", "name": "title"}
+_PARTS = PartMap(
+    lambda part: str(part.get("type", "message")),
+    {
+        **dict.fromkeys(("input_text", "output_text", "text"), ShownAs("text", {"text": "text"})),
+        **dict.fromkeys(("summary_text", "reasoning_text"), ShownAs("thought", {"text": "text"})),
+        **dict.fromkeys(("function_call_output", "custom_tool_call_output"), ShownAs("text", {"output": "text"})),
+        "message": ShownAs("text", {"content": "text"}),
+        "refusal": ShownAs("text", {"refusal": "text"}),
+        "function_call": ShownAs("tool_call", {**_CALL, "arguments": "rawInput"}),
+        "custom_tool_call": ShownAs("tool_call", {**_CALL, "input": "rawInput"}),
+    },
+    inner={
+        "message": "content", "reasoning": "summary",
+        "function_call_output": "output", "custom_tool_call_output": "output",
+    },
+)  # fmt: skip
 
 
 def message_of(item: Any) -> Message:
@@ -45,7 +68,7 @@ def item_of(message: Message) -> Any:
     about = message.metadata[_FIELD]
     if not message.content and RAW in about:
         return raw_of(_FIELD, message)
-    return _item([block.raw() for block in message.content], about["kind"], thaw(about["rest"]), message.metadata)
+    return _item([block.raw() for block in message.content], thaw(about["rest"]), message.metadata)
 
 
 def item_in(line: bytes) -> Any:
@@ -55,37 +78,27 @@ def item_in(line: bytes) -> Any:
     about = metadata[_FIELD]
     if not blocks and RAW in about:
         return with_floats(about[RAW], metadata)
-    return _item(blocks, about["kind"], about["rest"], metadata)
+    return _item(blocks, about["rest"], metadata)
 
 
-def _item(blocks: Sequence[Mapping[str, Any]], kind: str, rest: dict[str, Any], metadata: Mapping[str, Any]) -> Any:
+def _item(blocks: Sequence[Mapping[str, Any]], rest: dict[str, Any], metadata: Mapping[str, Any]) -> Any:
     """The item of these stored blocks; *rest* becomes a part of it."""
-    return with_floats({**_READ[kind](blocks, rest.pop("parts", None), metadata), **rest}, metadata)
+    [item] = _PARTS.parts(blocks, (rest,))
+    if (answered := metadata.get("tool_call_id")) is not None:
+        item["call_id"] = answered
+    return with_floats(item, metadata)
 
 
 def _mapped(item: Any) -> Message | None:
     kind = item.get("type", "message")
-    if kind == "message" and item.get("role") in _ROLES:
-        return _said(item)
-    if kind == "function_call":
-        return _called(item)
-    if kind == "function_call_output":
-        return _answered(item)
-    if kind == "reasoning":
-        return _thought(item)
-    return None
-
-
-def _message(role: Role, kind: str, rest: Mapping[str, Any], content: list[Any], **more: Any) -> Message:
-    about = {_FIELD: {"kind": kind, "rest": rest}, **more}
-    return Message.model_validate({"role": role, "content": content, "metadata": about})
-
-
-def _without(item: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in item.items() if name not in names}
-
-
-# Messages -------------------------------------------------------------------------------------------------
+    role = _ROLES.get(item.get("role")) if kind == "message" else _KINDS.get(kind)
+    blocks, [rest] = _PARTS.blocks([item])
+    if role is None or rest is None:
+        return None
+    metadata = {_FIELD: {"rest": rest}}
+    if role == "tool":
+        metadata["tool_call_id"] = rest.pop("call_id")
+    return Message.model_validate({"role": role, "content": blocks, "metadata": metadata})
 
 
 def _is_plain(item: Any) -> bool:
@@ -96,85 +109,11 @@ def _is_plain(item: Any) -> bool:
         and item.get("role") in _ROLES
         and item.get("type", "message") == "message"
         and "content" in item
-        and "parts" not in item
     )
 
 
 def _said_plainly(item: dict[str, str]) -> Message:
-    rest = FrozenDict(_without(item, "content"))
-    about = FrozenDict({_FIELD: FrozenDict({"kind": "text", "rest": rest})})
+    rest = FrozenDict({name: value for name, value in item.items() if name != "content"})
+    about = FrozenDict({_FIELD: FrozenDict({"rest": rest})})
     content = ({"type": "text", "text": item["content"]},)
     return Message.model_validate({"role": _ROLES[item["role"]], "content": content, "metadata": about})
-
-
-def _said(item: dict[str, Any]) -> Message | None:
-    rest, content = _without(item, "content"), item["content"]
-    if isinstance(content, str):
-        return _message(_ROLES[item["role"]], "text", rest, [_words(content)])
-    blocks = [_words(part["text"]) if "text" in part else part for part in content]
-    rest["parts"] = [_without(part, "text") if "text" in part else None for part in content]
-    return _message(_ROLES[item["role"]], "parts", rest, blocks) if blocks else None
-
-
-def _words(text: Any, kind: str = "text") -> dict[str, Any]:
-    return {"type": kind, "text": _text(text)}
-
-
-def _text(value: Any) -> str:
-    """*value*, if it is text: a block that does not fit its kind could not be shown to people."""
-    if type(value) is not str:
-        raise TypeError("not text")
-    return value
-
-
-def _said_in(blocks: Sequence[Mapping[str, Any]]) -> str:
-    return "".join([block["text"] for block in blocks])
-
-
-def _read_parts(blocks: Sequence[Mapping[str, Any]], parts: Any) -> list[Any]:
-    return [
-        thaw(block) if part is None else {**part, "text": block.get("text", "")}
-        for block, part in zip(blocks, parts, strict=True)
-    ]
-
-
-# Tools and thoughts ---------------------------------------------------------------------------------------
-
-
-def _called(item: dict[str, Any]) -> Message:
-    block = {
-        "type": "tool_call", "toolCallId": _text(item["call_id"]), "title": _text(item["name"]),
-        "rawInput": item["arguments"],
-    }  # fmt: skip
-    return _message("assistant", "call", _without(item, "call_id", "name", "arguments"), [block])
-
-
-def _read_call(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    (block,) = blocks
-    return {
-        "call_id": block["toolCallId"], "name": block.get("title", ""), "arguments": thaw(block.get("rawInput"))
-    }  # fmt: skip
-
-
-def _answered(item: dict[str, Any]) -> Message | None:
-    output = item["output"]
-    if not isinstance(output, str):
-        return None
-    rest = _without(item, "output", "call_id")
-    return _message("tool", "answer", rest, [_words(output)], tool_call_id=item["call_id"])
-
-
-def _thought(item: dict[str, Any]) -> Message | None:
-    blocks = [_words(part["text"], "thought") for part in item["summary"]]
-    rest = {**_without(item, "summary"), "parts": [_without(part, "text") for part in item["summary"]]}
-    return _message("assistant", "thought", rest, blocks) if blocks else None
-
-
-_READ: dict[str, Callable[[Sequence[Mapping[str, Any]], Any, Mapping[str, Any]], dict[str, Any]]] = {
-    "text": lambda blocks, _, __: {"content": _said_in(blocks)},
-    "parts": lambda blocks, parts, _: {"content": _read_parts(blocks, parts)},
-    "call": lambda blocks, _, __: _read_call(blocks),
-    "answer": lambda blocks, _, about: {"call_id": about["tool_call_id"], "output": _said_in(blocks)},
-    "thought": lambda blocks, parts, _: {"summary": _read_parts(blocks, parts)},
-}
-"""How the readable fields of each kind of item come back from stored blocks, the kept parts, and the metadata."""

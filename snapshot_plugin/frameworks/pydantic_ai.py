@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 from pydantic_ai import Conversation
@@ -54,7 +54,6 @@ _LEFT = f"{FRAMEWORK}:left:"
 """Entries of branches that the conversation left."""
 _ENTRIES = 4096
 _records: TypeAdapter[ConversationRecord] = TypeAdapter(ConversationRecord)
-T = TypeVar("T")
 
 
 class _Kept(NamedTuple):
@@ -162,20 +161,23 @@ class _Conversations:
             stored = _record_of(head)
             if (stored.revision if stored else None) != expected:
                 raise ConversationConflict(record.conversation_id)
-            base = head or new_session(session.session_id, FRAMEWORK, _updated(record))
-            if head is None and record.forked_from:
-                base = base.evolve(parent=self._parent(record))
+            base = head or self._begun(record, session.session_id)
             return self._changed(base, record, {**source, **_entries(head), **added})
 
         session.change(change)
         self._remember(record)
 
-    def _parent(self, record: ConversationRecord) -> Parent | None:
-        source = self._session(record.forked_from or "")
-        head = source.current()
-        kept = [message.id for message in head.messages] if head else []
+    def _begun(self, record: ConversationRecord, session_id: str) -> SessionSnapshot:
+        """A new session; a fork begins with the messages of its source, which are not counted again."""
+        made = new_session(session_id, FRAMEWORK, _updated(record))
+        source = self._session(record.forked_from) if record.forked_from else None
+        head = source.current() if source else None
+        if source is None or head is None:
+            return made
+        kept = [message.id for message in head.messages]
         index = kept.index(record.forked_at) + 1 if record.forked_at in kept else 0
-        return Parent(session_id=source.session_id, seq=source.seq, message_index=index) if head else None
+        parent = Parent(session_id=source.session_id, seq=source.seq, message_index=index)
+        return made.evolve(parent=parent, messages=head.messages[:index])
 
     @staticmethod
     def _changed(base: SessionSnapshot, record: ConversationRecord, known: Mapping[str, _Kept]) -> LabelledSnapshot:

@@ -6,17 +6,32 @@ message that the mapping would not give back exactly is kept as it is and hidden
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from snapshot_plugin.frameworks.conversations import mapped_exactly, raw_of, with_floats
-from snapshot_plugin.model.content import TextBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
+from snapshot_plugin.frameworks.parts import PartMap, ShownAs
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
 __all__ = ["json_of", "message_of", "model_of", "prompt_of"]
 
 _FIELD = "pydantic_ai"
-_TEXTS = frozenset({"user-prompt", "system-prompt", "text", "retry-prompt", "retry-feedback"})
+_TEXT = ShownAs("text", {"content": "text"})
+_CALL = {"tool_name": "title", "tool_call_id": "toolCallId"}
+_PARTS = PartMap(
+    lambda part: str(part["part_kind"] if "part_kind" in part else part["kind"]),
+    {
+        **dict.fromkeys(("user-prompt", "system-prompt", "text", "retry-prompt", "retry-feedback"), _TEXT),
+        "thinking": ShownAs("thought", {"content": "text"}),
+        "tool-call": ShownAs("tool_call", {**_CALL, "args": "rawInput"}),
+        "tool-return": ShownAs(
+            "tool_call", {**_CALL, "content": "rawOutput"},
+            lambda part: "completed" if part.get("outcome", "success") == "success" else "failed",
+        ),
+    },
+    inner={"user-prompt": "content"}, prefix="pydantic-ai/",
+)  # fmt: skip
 
 
 def message_of(data: dict[str, Any], entry_id: str) -> Message:
@@ -34,7 +49,7 @@ def json_of(message: Message) -> dict[str, Any]:
     if raw is not None:
         return dict(raw)
     data: dict[str, Any] = thaw(message.metadata[_FIELD])
-    data["parts"] = [_part(block, rest) for block, rest in zip(message.content, data["parts"], strict=True)]
+    data["parts"] = _PARTS.parts([block.raw() for block in message.content], data["parts"])
     if (usage := message.metadata.get("usage")) is not None:
         data["usage"] = thaw(usage)
     return dict(with_floats(data, message.metadata))
@@ -49,24 +64,24 @@ def model_of(message: Message) -> str | None:
 
 def prompt_of(message: Message) -> str:
     """What the user asked, without system prompts in the same message."""
-    kept = message.metadata.get(_FIELD)
-    parts = kept.get("parts", ()) if isinstance(kept, dict) else ()
-    asked = [part is not None and part["part_kind"] == "user-prompt" for part in parts]
-    return " ".join(
-        getattr(block, "text", "") for block, is_it in zip(message.content, asked, strict=False) if is_it
-    )
+    words: list[Any] = []
+    with contextlib.suppress(AttributeError, LookupError, TypeError, ValueError):  # another program wrote it
+        for part in json_of(message)["parts"]:
+            if part["part_kind"] == "user-prompt":
+                words += [part["content"]] if isinstance(part["content"], str) else part["content"]
+    return " ".join(word for word in words if isinstance(word, str))
 
 
 def _mapped(data: dict[str, Any]) -> Message | None:
     parts = data["parts"]
     if not parts or data["kind"] not in ("request", "response"):
         return None
-    kept = {name: value for name, value in data.items() if name not in ("parts", "usage")}
-    kept["parts"] = [_rest(part) for part in parts]
+    blocks, rests = _PARTS.blocks(parts)
+    kept = {**{name: value for name, value in data.items() if name != "usage"}, "parts": rests}
     metadata: dict[str, Any] = {_FIELD: kept}
     if "usage" in data:
         metadata["usage"] = data["usage"]
-    return Message(role=_role(data), content=[_block(part) for part in parts], metadata=metadata)
+    return Message.model_validate({"role": _role(data), "content": blocks, "metadata": metadata})
 
 
 def _role(data: dict[str, Any]) -> Role:
@@ -76,44 +91,3 @@ def _role(data: dict[str, Any]) -> Role:
     if "user-prompt" in kinds:
         return "user"
     return "system" if kinds <= {"system-prompt"} else "tool"
-
-
-def _readable(part: dict[str, Any]) -> tuple[str, ...]:
-    """The fields that the block of a part holds."""
-    kind = part["part_kind"]
-    if kind == "tool-call":
-        return ("tool_name", "args", "tool_call_id")
-    if kind == "tool-return":
-        return ("tool_name", "content", "tool_call_id")
-    is_text = kind in _TEXTS or kind == "thinking"
-    return ("content",) if is_text and isinstance(part["content"], str) else ()
-
-
-def _block(part: dict[str, Any]) -> Any:
-    kind = part["part_kind"]
-    if not _readable(part):
-        return UnknownBlock(type=f"pydantic-ai/{kind}", part=part)
-    if kind == "tool-call":
-        return ToolCallBlock(tool_call_id=part["tool_call_id"], title=part["tool_name"], raw_input=part["args"])
-    if kind == "tool-return":
-        status = "completed" if part.get("outcome", "success") == "success" else "failed"
-        return ToolCallBlock(
-            tool_call_id=part["tool_call_id"], title=part["tool_name"], status=status, raw_output=part["content"]
-        )
-    return ThoughtBlock(text=part["content"]) if kind == "thinking" else TextBlock(text=part["content"])
-
-
-def _rest(part: dict[str, Any]) -> dict[str, Any] | None:
-    names = _readable(part)
-    return {name: value for name, value in part.items() if name not in names} if names else None
-
-
-def _part(block: Any, rest: dict[str, Any] | None) -> dict[str, Any]:
-    if rest is None:
-        return dict(thaw(block.raw()["part"]))
-    if not isinstance(block, ToolCallBlock):
-        return {**rest, "content": block.text}
-    named = {"tool_name": block.title, "tool_call_id": block.tool_call_id}
-    if rest["part_kind"] == "tool-call":
-        return {**rest, **named, "args": thaw(block.raw_input)}
-    return {**rest, **named, "content": thaw(block.raw_output)}

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -207,6 +208,8 @@ class _History:
 
     def read(self, history: Iterable[Any], problems: list[Problem]) -> tuple[Message, ...]:
         """The messages. A message that cannot be stored is left out and added to *problems*."""
+        if isinstance(history, str | Mapping):
+            raise InvalidSnapshot(f"the history is a {type(history).__name__}, not a list of messages")
         known, self._known = self._known, []
         for index, item in enumerate(history):
             place = len(self._known)
@@ -241,7 +244,7 @@ def _message(item: Any) -> Message:
         message = _made(given)
     except (InvalidSnapshot, ValidationError):
         message = Message(role=_ROLES.get(str(given.get("role")), "user"), content=_text(given.get("content")))
-    if _as_dict(message) == given:
+    if json.dumps(_as_dict(message), sort_keys=True) == json.dumps(given, sort_keys=True):  # 1 is not true
         return message
     return message.evolve(metadata={**message.metadata, _ORIGINAL: given})
 
@@ -307,18 +310,24 @@ def _values_of(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def _give(agent: object, part: str, value: Any) -> None:
-    """Set a part through its owner, if any. Lists and dicts are changed in place: they may be shared."""
+    """Set a part through its owner, if any, as the type that the agent uses.
+
+    Lists and dicts are changed in place, because they may be shared.
+    """
     current = getattr(agent, part)
     if hasattr(current, "set_state"):
         current.set_state(value)
-    elif isinstance(current, list):
-        current[:] = value
-    elif isinstance(current, dict):
+    elif isinstance(current, MutableMapping):
         kept = {name: item for name, item in current.items() if name not in value and is_credential(name, item)}
         current.clear()  # keep credentials, which no snapshot contains
         current.update(kept | value)
-    else:
-        setattr(agent, part, value)
+    elif isinstance(current, MutableSequence):
+        current.clear()
+        current.extend(value)
+    elif current is not None or value:
+        setattr(agent, part, type(current)(value) if isinstance(current, tuple | set | frozenset) else value)
+    if isinstance(current, MutableMapping | MutableSequence) and getattr(agent, part) != current:
+        setattr(agent, part, current)  # a property that returned a copy
 
 
 def _attempt(part: str, give: Callable[[], None]) -> list[Problem]:

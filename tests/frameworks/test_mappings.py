@@ -30,6 +30,7 @@ from snapshot_plugin.frameworks.conversations import (
 )
 from snapshot_plugin.frameworks.sessions import new_session
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.operations.transcript import said_of
 from tests.tries import tries
@@ -57,8 +58,9 @@ def items() -> st.SearchStrategy[dict[str, Any]]:
         optional={"id": words, "parts": json_values},
     )
     result = st.fixed_dictionaries(
-        {"type": st.just("function_call_output"), "call_id": words, "output": words | json_values}
-    )
+        {"type": st.just("function_call_output"), "call_id": words,
+         "output": words | json_values | st.lists(part, max_size=3)}
+    )  # fmt: skip
     thought = st.fixed_dictionaries(
         {"type": st.just("reasoning"), "summary": st.lists(st.fixed_dictionaries({"text": words}), max_size=2)},
         optional={"encrypted_content": words},
@@ -67,30 +69,33 @@ def items() -> st.SearchStrategy[dict[str, Any]]:
 
 
 def entries() -> st.SearchStrategy[dict[str, Any]]:
+    inner = words | st.fixed_dictionaries({"type": st.sampled_from(["text", "image"])}, optional={"text": words})
     part = (
         st.fixed_dictionaries({"type": st.just("text"), "text": words}, optional={"cache_control": json_values})
         | st.fixed_dictionaries({"type": st.just("thinking"), "thinking": words}, optional={"signature": words})
         | st.fixed_dictionaries({"type": st.just("tool_use"), "id": words, "name": words, "input": json_values})
         | st.fixed_dictionaries(
-            {"type": st.just("tool_result"), "tool_use_id": words, "content": words | json_values}
+            {"type": st.just("tool_result"), "tool_use_id": words, "content": words | json_values | st.lists(inner)}
         )
         | st.fixed_dictionaries({"type": words}, optional={"data": json_values})
     )
-    inner = st.fixed_dictionaries(
+    message = st.fixed_dictionaries(
         {"content": words | st.lists(part, max_size=3)},
         optional={"usage": json_values, "model": words, "role": words},
     )
     return st.fixed_dictionaries(
         {"type": st.sampled_from(["user", "assistant", "summary"])},
-        optional={"uuid": words, "message": inner | json_values, "parts": json_values,
+        optional={"uuid": words, "message": message | json_values, "parts": json_values,
                   "timestamp": st.sampled_from(["2026-11-16T10:00:00.000Z", "2026-11-16T10:00:00Z", "x", ""])},
     )  # fmt: skip
 
 
 def model_messages() -> st.SearchStrategy[dict[str, Any]]:
     texts = st.sampled_from(["user-prompt", "system-prompt", "text", "thinking", "file"])
+    asked = words | st.fixed_dictionaries({"kind": words}, optional={"url": words, "content": words})
     part = (
         st.fixed_dictionaries({"part_kind": texts, "content": words | json_values}, optional={"id": json_values})
+        | st.fixed_dictionaries({"part_kind": st.just("user-prompt"), "content": st.lists(asked, max_size=3)})
         | st.fixed_dictionaries(
             {"part_kind": st.just("tool-call"), "tool_name": words, "args": json_values, "tool_call_id": words}
         )
@@ -166,12 +171,10 @@ def test_any_openai_item_round_trips(item: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        {"role": "user", "content": [{"type": "input_text", "text": 5}]},
         {"type": "function_call", "call_id": "c", "name": None, "arguments": "{}"},
-        {"type": "reasoning", "summary": [{"text": None}]},
+        {"type": "reasoning", "summary": []},
         {"role": ["user"], "content": "hi"},
         {"role": "nobody", "content": "hi"},
-        {"role": "user", "content": "hi", "parts": "kept"},
     ],
 )
 def test_openai_item_without_readable_text_is_kept_hidden(item: dict[str, Any]) -> None:
@@ -187,11 +190,15 @@ def test_openai_item_without_readable_text_is_kept_hidden(item: dict[str, Any]) 
         {"role": "user", "content": ""},
         {"type": "message", "role": "assistant", "content": "x", "status": "completed"},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "n": 10**4299},
+        {"role": "user", "content": "hi", "parts": "kept"},
+        {"role": "user", "content": [{"type": "input_text", "text": 5}]},
+        {"type": "reasoning", "summary": [{"text": None}]},
     ],
 )
 def test_readable_openai_item_comes_back(item: dict[str, Any]) -> None:
     message = openai_items.message_of(item)
     assert message.content
+    assert to_markdown(described(new_session("s", "x"), (message,)))
     assert same(openai_items.item_of(message), item)
     assert same(openai_items.item_in(message_line(message)), item)
 
@@ -219,6 +226,57 @@ def test_floats_that_do_not_fit_their_entry_are_damage_of_the_session(floats: An
         openai_items.item_of(wrong)
     with pytest.raises(SnapshotCorrupted, match=damage), reading("s", "x"):
         openai_items.item_in(message_line(wrong))
+
+
+_ASKED, _FOUND, _DECLINED = "What is this?", "a cat", "I cannot help."
+_CONVERSATIONS: dict[str, list[Message]] = {
+    "openai-agents": [openai_items.message_of(item) for item in (
+        {"role": "user", "content": [{"type": "input_text", "text": _ASKED}, {"type": "input_image", "id": 1}]},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "look", "input": "closely"},
+        {"type": "function_call_output", "call_id": "c1",
+         "output": [{"type": "input_text", "text": _FOUND}, {"type": "input_image", "file_id": "g"}]},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "nothing"},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": _DECLINED}]},
+    )],
+    "claude-agent-sdk": [claude_entries.message_of({"type": role, "message": {"content": each}}) for role, each in (
+        ("user", [{"type": "text", "text": _ASKED}, {"type": "image", "source": {"type": "base64"}}]),
+        ("assistant", [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]),
+        ("user", [{"type": "tool_result", "tool_use_id": "c1",
+                   "content": [{"type": "text", "text": _FOUND}, {"type": "image", "source": {}}]}]),
+        ("assistant", [{"type": "text", "text": _DECLINED}]),
+    )],
+    "pydantic-ai": [pydantic_messages.message_of({"kind": kind, "parts": parts}, kind) for kind, parts in (
+        ("request", [{"part_kind": "user-prompt", "content": [_ASKED, {"kind": "image-url", "url": "x"}]}]),
+        ("response", [{"part_kind": "tool-call", "tool_name": "look", "args": "{}", "tool_call_id": "c1"}]),
+        ("request", [{"part_kind": "tool-return", "tool_name": "look", "tool_call_id": "c1", "content": [_FOUND]}]),
+        ("response", [{"part_kind": "text", "content": _DECLINED}]),
+    )],
+    "google-adk": [google_events.message_of({"id": "", "author": by, "content": {"parts": each}}) for by, each in (
+        ("user", [{"text": _ASKED}, {"inline_data": {"data": "AA==", "mime_type": "image/png"}}]),
+        ("desk", [{"function_call": {"id": "c1", "name": "look", "args": {}}}, {"function_call": {"name": "x"}}]),
+        ("desk", [{"function_response": {"id": "c1", "name": "look", "response": {"result": [_FOUND]}}}]),
+        ("desk", [{"text": _DECLINED}]),
+    )],
+    "agent-framework": [agent_framework_messages.message_of({"role": role, "contents": each}) for role, each in (
+        ("user", [{"type": "text", "text": _ASKED}, {"type": "uri", "uri": "x"}]),
+        ("assistant", [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}]),
+        ("tool", [{"type": "function_result", "call_id": "c1", "result": _FOUND}]),
+        ("assistant", [{"type": "text", "text": _DECLINED}]),
+    )],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", _CONVERSATIONS)
+def test_people_see_the_words_beside_an_image_and_every_result(framework: str) -> None:
+    session = described(new_session("s", framework), tuple(_CONVERSATIONS[framework]))
+    shown = [piece for said in said_of(session, tools=True) for piece in said.pieces]
+    assert session.title == shown[0].text == _ASKED
+    assert shown[1].kind not in ("text", "entry")
+    assert any(_FOUND in f"{piece.text} {piece.detail}" for piece in shown)
+    assert {piece.status for piece in shown if piece.kind == "tool"} == {"completed"}
+    assert shown[-1].text == _DECLINED
+    assert repair(session)[1] == ()
 
 
 @tries(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import (
@@ -607,6 +608,7 @@ _WILD = st.dictionaries(_FIELDS, _JSON, max_size=4)
 
 
 @given(st.lists(_CHAT | _WILD, max_size=4))
+@example([{"role": "user", "content": "x", "token_count": True, "token_count_estimated": 1}])
 @tries(80)
 def test_any_history_of_dicts_round_trips_exactly(history: list[dict[str, Any]]) -> None:
     agent, other = Agent(), Agent()
@@ -615,7 +617,7 @@ def test_any_history_of_dicts_round_trips_exactly(history: list[dict[str, Any]])
     assert problems == []
     stored = type(snapshot).model_validate(snapshot.raw())
     assert AgentReader(other).write(stored) == []
-    assert other.history == history
+    assert json.dumps(other.history, sort_keys=True) == json.dumps(history, sort_keys=True)  # 1 is not true
 
 
 def test_unchanged_messages_are_the_same_objects() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import types
+from collections import UserDict, UserList, deque
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,76 @@ async def test_unusual_message_loses_only_itself(odd: Any) -> None:
     fresh = Agent()
     async with kept(fresh, store):
         assert fresh.history == [first, last, first]
+
+
+class ShowsCopy:
+    """Its history is a property that returns a copy."""
+
+    def __init__(self) -> None:
+        self.own: list[Any] = []
+
+    @property
+    def history(self) -> Any:
+        return list(self.own)
+
+
+class TakesCopy(ShowsCopy):
+    @property
+    def history(self) -> Any:
+        return list(self.own)
+
+    @history.setter
+    def history(self, given: Any) -> None:
+        self.own = list(given)
+
+
+@anyio_both
+async def test_history_that_is_a_copy_is_set_or_named_as_not_restored() -> None:
+    store, agent, told = MemoryStore(), TakesCopy(), [{"role": "user", "content": "hello"}]
+    async with kept(agent, store):
+        agent.own += told
+    again = TakesCopy()
+    async with kept(again, store) as session:
+        assert (again.own, session.report.problems) == (told, ())
+    async with kept(ShowsCopy(), store, agent_type="TakesCopy", save_on_exit=False) as session:
+        assert [problem.part for problem in session.report.problems] == ["history"]
+
+
+@anyio_both
+@pytest.mark.parametrize(
+    ("part", "empty", "full"),
+    [
+        ("history", deque(maxlen=3), deque([{"role": "user", "content": "hello"}], maxlen=3)),
+        ("history", (), ({"role": "user", "content": "hello"},)),
+        ("history", UserList(), UserList([{"role": "user", "content": "hello"}])),
+        ("tags", set(), {"a", "b"}),
+        ("options", UserDict(), UserDict({"a": 1})),
+        ("options", None, None),
+        ("tags", None, None),
+    ],
+)
+async def test_a_part_comes_back_as_the_type_that_the_agent_uses(part: str, empty: Any, full: Any) -> None:
+    store, agent, fresh = MemoryStore(), Agent(), Agent()
+    setattr(agent, part, full)
+    setattr(fresh, part, copy.copy(empty))
+    async with kept(agent, store):
+        """It is saved at the end."""
+    async with kept(fresh, store) as session:
+        assert session.report.problems == ()
+    found = getattr(fresh, part)
+    assert (type(found), found, getattr(found, "maxlen", None)) == (type(full), full, getattr(full, "maxlen", None))
+
+
+@anyio_both
+@pytest.mark.parametrize("odd", [{"a": {"role": "user", "content": "x"}}, "hello", None])
+async def test_a_history_that_is_no_list_is_named_and_left_alone(odd: Any) -> None:
+    store, agent, fresh = MemoryStore(), Agent(), Agent()
+    agent.history = fresh.history = odd
+    async with kept(agent, store) as session:
+        await session.save()
+        assert [problem.part for problem in session.problems] == ["history"]
+    async with kept(fresh, store) as session:
+        assert (fresh.history, session.report.problems) == (odd, ())
 
 
 @anyio_both
