@@ -65,8 +65,14 @@ class StoreCore:
         self._log = store.frames
         self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
-        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start without cached sessions: initially, and in a forked child."""
+        store = self._store
+        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
+        self._writers.begin()
 
     # Saving ----------------------------------------------------------------------------------------------
 

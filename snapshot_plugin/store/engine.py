@@ -6,10 +6,12 @@ its end (`StoreCore`). Cancellation therefore never finds a save half done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import anyio
 
@@ -96,6 +98,7 @@ class LogStore:
         self.core = StoreCore(self)
         self._sync = SyncStore(self)
         self._closed = self._is_ready = False
+        _stores.add(self)
 
     capabilities = Capabilities()
     effort: Effort = "hot"
@@ -315,3 +318,16 @@ class LogStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+_stores: WeakSet[LogStore] = WeakSet()
+
+
+def _forked() -> None:
+    """In a forked child: the parent's threads, and the saves that they have under way, are not here."""
+    for store in _stores:
+        store.turns = Turns()
+        store.core.begin()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -90,18 +90,18 @@ class SyncStore:
         return self._store.prepared(work, args)
 
     def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        store, gate = self._store, threading.Lock()
+        turns, gate = self._store.turns, threading.Lock()
         gate.acquire()
-        if not store.turns.enter(check_session_id(session_id), gate.release):
+        if not turns.enter(check_session_id(session_id), gate.release):
             try:
                 gate.acquire()
             except BaseException:  # Ctrl-C
-                store.turns.withdraw(session_id, gate.release)
+                turns.withdraw(session_id, gate.release)
                 raise
         try:
-            return store.prepared(work, args)
+            return self._store.prepared(work, args)
         finally:
-            store.turns.leave(session_id)
+            turns.leave(session_id)
 
     def save(
         self,

@@ -234,9 +234,17 @@ class Writers:
     def __init__(
         self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], place: Callable[[], str], *, limit: int
     ) -> None:
-        self._log, self._keys_of, self._place = log, keys_of, place
-        self._writers: Recent[SessionWriter] = Recent(limit)
+        self._log, self._keys_of, self._place, self._limit = log, keys_of, place, limit
         self._saved: Recent[Tip] = Recent(_TIPS)
+        self.begin()
+
+    def begin(self) -> None:
+        """Reopen every session for its next save: initially, and in a forked child.
+
+        There, a save of the parent may be under way, and its frame must not be taken for a failed one of ours.
+        """
+        self._writers: Recent[SessionWriter] = Recent(self._limit)
+        self._saved = self._saved.copy()
         self._read: Recent[Loaded] = Recent(_READ)
 
     def load(
