@@ -33,6 +33,7 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
+from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore, Turns
@@ -270,7 +271,9 @@ class LogStore:
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        return await self._run(self.core.check, session_id, repair)
+        report = await self._run(self.core.check, session_id)
+        damaged = repairable(report) if repair else ()
+        return report.evolve(repaired=tuple([await self._in_turn(each, self.core.repair, each) for each in damaged]))
 
     async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""

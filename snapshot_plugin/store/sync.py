@@ -19,6 +19,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import no_snapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page, StoredLines
@@ -209,7 +210,11 @@ class SyncStore:
 
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        return self._run(self._store.core.check, session_id, repair)
+        report = self._run(self._store.core.check, session_id)
+        damaged = repairable(report) if repair else ()
+        return report.evolve(
+            repaired=tuple(self._in_turn(each, self._store.core.repair, each) for each in damaged)
+        )
 
     def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""

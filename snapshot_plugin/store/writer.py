@@ -322,10 +322,6 @@ class Writers:
                 raise overtaken(session_id, None) from error
             return SessionWriter.anew(keys, tip)
 
-    def present(self, session_id: str) -> int:
-        """The number of the newest snapshot that is whole, as a base; 0 if none is."""
-        return self._opened(session_id, None).seq
-
     def accepted(self, session_id: str, writer: SessionWriter) -> None:
         """Remember that our save is durable."""
         if writer.tip:
