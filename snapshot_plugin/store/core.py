@@ -48,6 +48,8 @@ __all__ = ["StoreCore"]
 
 _AT_ONCE = 8
 _ATTEMPTS = 20
+_SPARE = 512
+"""Bytes that the header of a new frame leaves, so that everything accepted can also be rewritten."""
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -126,7 +128,7 @@ class StoreCore:
             trigger=about.trigger, tags=tags, other={"labels": dict(about.labels)} if about.labels else {},
         )  # fmt: skip
         keys = self._store.session_keys(session_id)
-        frame = encode_frame(header, step.payload, keys, effort=self._store.effort)
+        frame = encode_frame(header, step.payload, keys, effort=self._store.effort, spare=_SPARE)
         finished = False
         if not (self._swift and self._extended(self._swift, writer, snapshot, header, frame)):
             with self._log.exclusively(session_id):
