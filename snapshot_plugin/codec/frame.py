@@ -164,7 +164,9 @@ def encode_frame(
 
 def _start(header: bytes, body_size: int, spare: int) -> bytes:
     if len(header) > _MAX_HEADER - spare:
-        raise InvalidInput("the snapshot's tags, labels and trigger take over 64 KB", hint="use fewer or shorter tags")
+        raise InvalidInput(
+            "the snapshot's tags, labels and trigger take over 64 KB", hint="use fewer or shorter tags"
+        )
     size = PREFIX + len(header) + body_size + TRAILER
     return MAGIC + struct.pack("<H2sHI", len(header) + 8, b"SN", len(header) + 4, size) + header
 

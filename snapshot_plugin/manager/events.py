@@ -203,7 +203,7 @@ class _Plain:
     def deliver(self, event: Event) -> None:
         try:
             answer = self._subscriber(event)
-        except (Exception, asyncio.CancelledError):  # logged, and the others are served
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 — logged, and the others are served
             _log.exception(_FAILED, event.name, event.session_id)
             return
         if inspect.iscoroutine(answer):

@@ -71,8 +71,8 @@ def check_session(session: Snapshottable, tags: object = ()) -> None:
 def is_failure(error: BaseException) -> bool:
     """Whether a callback that raised *error* failed: any exception, or a cancellation of something it awaited.
 
-    asyncio raises the same error if an awaited task was cancelled and if the task that awaits is cancelled. Only the
-    second must be passed on.
+    asyncio raises the same error if an awaited task was cancelled and if the task that awaits is cancelled. Only
+    the second must be passed on.
     """
     import asyncio  # noqa: PLC0415 — only after a failure; lists do without
 

@@ -19,10 +19,8 @@ from snapshot_plugin.errors import (
     Conflict,
     InvalidInput,
     InvalidSnapshot,
-    SessionLocked,
     SnapshotCorrupted,
     SnapshotNotFound,
-    WrongKey,
 )
 from snapshot_plugin.model.ids import check_number, check_session_id, new_id
 from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
@@ -35,8 +33,8 @@ from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, Store
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SwiftLog, Tip
 from snapshot_plugin.store.reader import warn_of
-from snapshot_plugin.store.replay import Replayed, items_in, replay
-from snapshot_plugin.store.salvage import SALVAGED, Salvaged, salvage
+from snapshot_plugin.store.repairs import Repairs
+from snapshot_plugin.store.salvage import SALVAGED
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.views import Changes, Page, StoredLines, Views
 from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["StoreCore"]
 
 _AT_ONCE = 8
-_ATTEMPTS = 20
 _SPARE = 512
 """Bytes that the header of a new frame leaves, so that everything accepted can also be rewritten."""
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -70,6 +67,9 @@ class StoreCore:
         self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
+        self.repairs = Repairs(
+            store, self._writers, lambda snapshot: self.save(snapshot, "salvage", (SALVAGED,), None)
+        )
         self.begin()
 
     def begin(self) -> None:
@@ -337,58 +337,6 @@ class StoreCore:
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
         """What repairs set aside."""
         return check.quarantined(self._log, None if session_id is None else check_session_id(session_id))
-
-    def repair(self, session_id: str) -> str:
-        """Rewrite a damaged session with its intact snapshots; returns what was done."""
-        salvaged: SnapshotRef | None = None
-        for _ in range(_ATTEMPTS):
-            try:
-                salvaged = self.salvage(session_id) or salvaged
-            except Conflict:  # it was saved meanwhile
-                continue
-            except SnapshotNotFound:
-                return f"{session_id}: deleted meanwhile"
-            if done := self._repaired(session_id):
-                self._writers.forget(session_id)  # what we saw before may be gone
-                return f"{done}; snapshot {salvaged.seq} is salvaged from what follows the damage" if salvaged else done
-        raise SessionLocked(
-            f"session {session_id} is saved all the time, so it cannot be repaired", session_id=session_id,
-            hint="try again in a moment",
-        )  # fmt: skip
-
-    def _repaired(self, session_id: str) -> str:
-        """Repair; "" if there is something to salvage first: writers that do not know of the damage build on it."""
-        keys = self._store.session_keys(session_id)
-        with self._log.exclusively(session_id):
-            frames = check.replayed(self._log, session_id, keys)
-            if self._salvaged(frames, session_id):
-                return ""
-            return check.repair(self._log, session_id, keys, frames)
-
-    def salvage(self, session_id: str) -> SnapshotRef | None:
-        """Save the intact parts of a damaged session as a new snapshot."""
-        keys = self._store.session_keys(session_id)
-        tip = self._log.tip(session_id)  # first, so that a concurrent save is noticed
-        frames = check.replayed(self._log, session_id, keys)
-        if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
-            aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
-            kept = [each._replace(loads=False) for each in replay(items_in(aside), session_id, keys)]
-            frames = [*kept, *frames]
-        if not frames:
-            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        salvaged = self._salvaged(frames, session_id)
-        if salvaged is None:
-            return None
-        snapshot, name = salvaged.snapshot, salvaged.snapshot.session_id
-        self._writers.forget(name)  # what we wrote last may build on the damage
-        if tip:
-            with_origin(snapshot, LoadedFrom(name, tip.seq, tip.id, self._store.place_id()))
-        return self.save(snapshot, "salvage", (SALVAGED,), None)
-
-    def _salvaged(self, frames: Sequence[Replayed], session_id: str) -> Salvaged | None:
-        if any(isinstance(each.error, WrongKey) for each in frames):  # not damage: the key may be available later
-            return None
-        return salvage(frames, session_id, self._store.session_keys(session_id))
 
     def compact(self, session_id: str, *, newest_too: bool = True) -> None:
         """Compress a session again, and seal it with the primary key."""

@@ -273,7 +273,9 @@ class LogStore:
         """See `SnapshotStore.check`."""
         report = await self._run(self.core.check, session_id)
         damaged = repairable(report) if repair else ()
-        return report.evolve(repaired=tuple([await self._in_turn(each, self.core.repair, each) for each in damaged]))
+        return report.evolve(
+            repaired=tuple([await self._in_turn(each, self.core.repairs.repair, each) for each in damaged])
+        )
 
     async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""
@@ -281,7 +283,7 @@ class LogStore:
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""
-        return await self._in_turn(session_id, self.core.salvage, session_id)
+        return await self._in_turn(session_id, self.core.repairs.salvage, session_id)
 
     async def compact(self, session_id: str) -> None:
         """Compress a session's frames as well as possible, and seal them with the primary key.

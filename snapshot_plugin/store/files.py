@@ -193,7 +193,7 @@ class locked:  # noqa: N801 — used like the functions of contextlib
 
 
 def unlock(fd: int) -> None:
-    """Release a kernel lock and close its file. A process forked meanwhile has the file open, and the lock with it."""
+    """Release a kernel lock and close its file, which a process that was forked meanwhile has open, too."""
     try:
         fcntl.flock(fd, fcntl.LOCK_UN)
     finally:

@@ -143,7 +143,7 @@ class FilesystemStore(KeyedStore):
     def _make_dir(self, path: Path) -> None:
         """Create a session's directory; the store first, if it was removed while it was open.
 
-        What an encrypted store is about to write is sealed already, with keys that are gone: the caller tries again.
+        What an encrypted store is about to write is sealed with keys that are gone: the caller tries again.
         """
         if not self._files.sessions_dir.exists():
             is_encrypted = self._keyset is not None

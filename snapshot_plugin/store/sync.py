@@ -213,7 +213,7 @@ class SyncStore:
         report = self._run(self._store.core.check, session_id)
         damaged = repairable(report) if repair else ()
         return report.evolve(
-            repaired=tuple(self._in_turn(each, self._store.core.repair, each) for each in damaged)
+            repaired=tuple(self._in_turn(each, self._store.core.repairs.repair, each) for each in damaged)
         )
 
     def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
@@ -222,7 +222,7 @@ class SyncStore:
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""
-        return self._in_turn(session_id, self._store.core.salvage, session_id)
+        return self._in_turn(session_id, self._store.core.repairs.salvage, session_id)
 
     def compact(self, session_id: str) -> None:
         """See `LogStore.compact`."""

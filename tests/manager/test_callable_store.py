@@ -1,4 +1,4 @@
-"""A store of three functions: what it acknowledged is in the caller's storage, and another process finds it there."""
+"""A store of three functions: what it acknowledged is in the caller's storage, for other processes."""
 
 from __future__ import annotations
 

@@ -341,7 +341,8 @@ async def test_wrong_arguments_are_refused_before_anything_is_saved(tmp_path: Pa
         for call in calls:
             with pytest.raises(InvalidInput):
                 await call()
-        for odd in cast("list[Any]", [["live"], {"live": 1}, 7, None, b"live"]):
+        odd: Any
+        for odd in (["live"], {"live": 1}, 7, None, b"live"):
             ids: list[Callable[[], Any]] = [
                 partial(manager.touch, odd),
                 partial(manager.record, odd, {}),

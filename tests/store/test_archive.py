@@ -16,9 +16,7 @@ from tests.store.s3_server import BUCKET, running
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_session_of_the_same_size_as_before_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_of_the_same_size_as_before_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running() as server, FilesystemStore(tmp_path, background=False).sync as store:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
