@@ -41,7 +41,7 @@ PREFIX = len(MAGIC) + 2 + 4 + 4
 TRAILER = 8
 MAX_FRAME = 1 << 30
 _MAX_HEADER = 0xFFFF - 8
-_ZERO_SUM = "0" * 64
+_ZERO_SUM, _SUM = "0" * 64, b'"sum":"'
 _INNER = bytes.fromhex("1f8b0800 00000000 00ff")
 _META_BYTES = 1 << 12
 OPENING = 160
@@ -136,8 +136,13 @@ def _header(data: dict[str, Any]) -> Header:
     return header
 
 
-def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "hot") -> bytes:
-    """Encode a frame: plain with a checksum, or sealed with *keys* and a new nonce."""
+def encode_frame(
+    header: Header, payload: bytes, keys: SessionKeys | None, *, effort: Effort = "hot", spare: int = 0
+) -> bytes:
+    """Encode a frame: plain with a checksum, or sealed with *keys* and a new nonce.
+
+    The header must leave *spare* bytes: it may grow when the frame is packed, merged or sealed later.
+    """
     if len(payload) > MAX_FRAME:
         raise InvalidSnapshot(
             f"the change to session {header.sid} takes {len(payload)} bytes, over the limit of {MAX_FRAME}",
@@ -145,26 +150,23 @@ def encode_frame(header: Header, payload: bytes, keys: SessionKeys | None, *, ef
         )  # fmt: skip
     body, trailer = deflate(payload, effort), _trailer(payload)
     if keys is None:
-        start = _start(header.to_bytes(sum=_ZERO_SUM), len(body))
+        start = _start(header.to_bytes(sum=_ZERO_SUM), len(body), spare)
         digest = hashlib.sha256(start)
         digest.update(body)
         digest.update(trailer)
-        at = _sum_position(start)
+        at = start.rindex(_SUM) + len(_SUM)  # the last one: a label may have that name, and stands before it
         return b"".join([start[:at], digest.hexdigest().encode(), start[at + len(_ZERO_SUM) :], body, trailer])
     inner = b"".join([_INNER, body, trailer])
     nonce = os.urandom(12)
-    start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), stored_size(len(inner) + 16))
+    start = _start(header.to_bytes(kid=keys.primary, nonce=nonce.hex()), stored_size(len(inner) + 16), spare)
     return _assemble(start, keys.seal(nonce, inner, start))
 
 
-def _sum_position(start: bytes) -> int:
-    # Quotes inside a JSON string are escaped, so this text can only be the key.
-    return start.index(b'"sum":"', PREFIX) + 7
-
-
-def _start(header: bytes, body_size: int) -> bytes:
-    if len(header) > _MAX_HEADER:
-        raise InvalidInput("the snapshot's tags and trigger take over 64 KB", hint="use fewer or shorter tags")
+def _start(header: bytes, body_size: int, spare: int) -> bytes:
+    if len(header) > _MAX_HEADER - spare:
+        raise InvalidInput(
+            "the snapshot's tags, labels and trigger take over 64 KB", hint="use fewer or shorter tags"
+        )
     size = PREFIX + len(header) + body_size + TRAILER
     return MAGIC + struct.pack("<H2sHI", len(header) + 8, b"SN", len(header) + 4, size) + header
 
@@ -251,7 +253,7 @@ def _declared(member: bytes) -> int:
 
 
 def _checked(frame: bytes, header: Header, body: int) -> memoryview:
-    position = _sum_position(frame) if header.sum else 0
+    position = frame.find(_SUM + header.sum.encode(errors="replace"), PREFIX, body) + len(_SUM) if header.sum else 0
     digest = hashlib.sha256(frame[:position])
     digest.update(_ZERO_SUM.encode())
     view = memoryview(frame)  # a copy would cost more than the checksum

@@ -19,6 +19,7 @@ from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, sour
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import StoredSnapshot
 
 __all__ = ["AutoSnapshot", "ManagedSessions"]
@@ -169,11 +170,11 @@ class ManagedSessions:
 
     def held(self, session_id: str) -> ManagedSession | None:
         """The session with this id, if it is held here."""
-        return self._held.get(session_id)
+        return self._held.get(_text(session_id))
 
     def record(self, session_id: str, record: Mapping[str, Any]) -> bool:
         """Spool *record* of a session that is held here; see `LiveSession.record_all`."""
-        managed = self._held.get(session_id)
+        managed = self.held(session_id)
         return managed is not None and managed.live.record(record)
 
     def _wake(self) -> None:
@@ -195,7 +196,7 @@ class ManagedSessions:
 
     def get(self, session_id: str) -> AutoSnapshot | None:
         """The session with this id, if it is saved automatically."""
-        return self._auto.get(session_id)
+        return self._auto.get(_text(session_id))
 
     def same(self, session: Snapshottable) -> AutoSnapshot | None:
         """Like `get`, but raises `SessionLocked` if another session object has the id."""
@@ -229,10 +230,15 @@ class ManagedSessions:
 
     async def finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
         """Stop the session's task, save once more if *save*, and release the lease; even when cancelled."""
-        auto = self._auto.pop(session_id, None)
+        auto = self._auto.pop(_text(session_id), None)
         if auto is None:
             return Outcome(session_id=session_id, status="not_live")
         with anyio.CancelScope(shield=True):
             outcome = await auto.finish(save=save, trigger=trigger)
             await self.drop(auto.managed)
         return outcome
+
+
+def _text(session_id: str) -> str:
+    check_kind("session_id", session_id, str)
+    return session_id

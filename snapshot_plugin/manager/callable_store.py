@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, StoreUnavailable
@@ -11,10 +11,11 @@ from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import Capabilities, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.log import Tip
-from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.store.log import SessionEntry
+from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["CallableStore", "Delete", "Load", "Save"]
 
@@ -45,71 +46,88 @@ class CallableStore(MemoryStore):
                     f"{each.__name__} is an async function, and a store needs plain ones",
                     hint="give three plain functions; they run in a worker thread and may block",
                 )
+        super().__init__(_Log(load, self._begin))
+        self.core = _Core(self, save, delete)
+
+    def _begin(self, session_id: str, found: object) -> None:
+        if found is None:
+            return
+        if not isinstance(found, Mapping):
+            raise InvalidSnapshot(
+                f"what was loaded for session {session_id} is a {type(found).__name__}, not a JSON object",
+                session_id=session_id, hint="return what save was given, or None",
+            )  # fmt: skip
+        StoreCore.save(self.core, load_document(dict(found)), "load", (), 0)
+
+
+class _Log(MemoryLog):
+    """A log in memory that loads a session when it is first looked at."""
+
+    def __init__(self, load: Load, begin: Callable[[str, object], None]) -> None:
         super().__init__()
-        self.core = _Core(self, save, load, delete)
+        self._load, self._begin = load, begin
+        self._known: set[str] = set()
+
+    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...] | None, int]:
+        if session_id not in self._known:
+            found = _called(session_id, self._load, session_id)
+            with self._lock:
+                if session_id not in self._known:
+                    self._known.add(session_id)  # before: what begins it looks here, too
+                    try:
+                        self._begin(session_id, found)
+                    except BaseException:
+                        self._known.discard(session_id)
+                        raise
+        return super()._stored(session_id)
+
+    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+        """See `FrameLog`. The three functions cannot list: only sessions that were used are found."""
+        if only is not None:
+            self._stored(only)
+        return super().sessions(only)
 
 
 class _Core(StoreCore):
-    """An in-memory store that calls the functions before the first read and after each change."""
+    """Calls the functions after each change of a session's newest snapshot."""
 
-    def __init__(self, store: CallableStore, save: Save, load: Load, delete: Delete) -> None:
+    def __init__(self, store: CallableStore, save: Save, delete: Delete) -> None:
         super().__init__(store)
-        self._functions = save, load, delete
-        self._known: set[str] = set()
+        self._put, self._remove = save, delete
         self._unsaved: set[str] = set()
-
-    def _fetch(self, session_id: str) -> None:
-        if session_id in self._known:
-            return
-        found = _called(session_id, self._functions[1], session_id)
-        if found is not None:
-            if not isinstance(found, Mapping):
-                raise InvalidSnapshot(
-                    f"what was loaded for session {session_id} is a {type(found).__name__}, not a JSON object",
-                    session_id=session_id, hint="return what save was given, or None",
-                )  # fmt: skip
-            super().save(load_document(dict(found)), "load", (), 0)
-        self._known.add(session_id)
 
     def save(self, snapshot: SessionSnapshot, trigger: str, *rest: Any, **options: Any) -> SnapshotRef:
         """See `StoreCore`."""
-        session_id = snapshot.session_id
-        self._fetch(session_id)
+        self._log.tip(snapshot.session_id)  # loads it first, so that the save builds on it
         ref = super().save(snapshot, trigger, *rest, **options)
-        if ref.written or session_id in self._unsaved:
-            self._unsaved.add(session_id)
-            state = {"version": snapshot.version, **thaw(snapshot.raw())}
-            _called(session_id, self._functions[0], session_id, state)
-            self._unsaved.discard(session_id)
+        if ref.written or snapshot.session_id in self._unsaved:
+            self._store_state(snapshot)
         return ref
 
-    def read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
-        """See `StoreCore`."""
-        self._fetch(session_id)
-        return super().read(session_id, at, strict)
-
-    def tip(self, session_id: str) -> Tip | None:
-        """See `StoreCore`."""
-        self._fetch(session_id)
-        return super().tip(session_id)
-
-    def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
-        """See `StoreCore`."""
-        self._fetch(session_id)
-        return super().section(session_id, path, at)
-
-    def history(self, session_id: str, labels: Mapping[str, str]) -> Any:
-        """See `StoreCore`."""
-        self._fetch(session_id)
-        found: Any = super().history(session_id, labels)
-        return found
+    def _store_state(self, snapshot: SessionSnapshot) -> None:
+        session_id = snapshot.session_id
+        self._unsaved.add(session_id)
+        state = {"version": snapshot.version, **thaw(snapshot.raw())}
+        _called(session_id, self._put, session_id, state)
+        self._unsaved.discard(session_id)
 
     def delete(self, session_id: str, purge: bool) -> Trashed:
         """See `StoreCore`."""
-        self._fetch(session_id)
-        trashed = super().delete(session_id, purge)
-        _called(session_id, self._functions[2], session_id)
-        return trashed
+        self._must_exist(session_id)
+        self._store.guard(session_id)
+        _called(session_id, self._remove, session_id)  # first: if it fails, the session stays
+        return super().delete(session_id, purge)
+
+    def undelete(self, token: str, session_id: str | None) -> str:
+        """See `StoreCore`."""
+        name = super().undelete(token, session_id)
+        self._store_state(self.load(name, None, strict=False))
+        return name
+
+    def put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+        """See `StoreCore`."""
+        super().put_in(session_id, copies, instead_of)
+        self._store_state(self.load(session_id, None, strict=False))
 
 
 def _called(session_id: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -8,6 +8,7 @@ are dropped and counted.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections import deque
@@ -19,6 +20,7 @@ import anyio.abc
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.outcome import describe, loggable
+from snapshot_plugin.manager.ports import is_failure
 from snapshot_plugin.model.value import Timestamp, Value
 
 if TYPE_CHECKING:
@@ -201,7 +203,7 @@ class _Plain:
     def deliver(self, event: Event) -> None:
         try:
             answer = self._subscriber(event)
-        except Exception:  # noqa: BLE001 — logged, and the others are served
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 — logged, and the others are served
             _log.exception(_FAILED, event.name, event.session_id)
             return
         if inspect.iscoroutine(answer):
@@ -249,8 +251,10 @@ class _Queued:
             answer = self._subscriber(event)
             if answer is not None:
                 await answer
-        except Exception:  # noqa: BLE001 — logged, and the others are served
-            _log.exception(_FAILED, event.name, event.session_id)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            _log.exception(_FAILED, event.name, event.session_id)  # and the others are served
 
     def close(self) -> None:
         self._closed = True

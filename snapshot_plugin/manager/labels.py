@@ -16,6 +16,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import leased_or_owned, place_of
 from snapshot_plugin.manager.control import Answer, ask_owner
 from snapshot_plugin.manager.ports import Clock, utc_now
+from snapshot_plugin.model.ids import is_reference
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import JsonObject, Value
@@ -32,8 +33,6 @@ _MAX_NAME: Final = 200
 _MAX_TAGS: Final = 100
 _MAX_NOTE: Final = 16_000
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
-_REFERENCE: Final = re.compile(r"latest(~[0-9]+)?\Z|tag:|.+@[0-9]+\Z", re.DOTALL)
-"""What commands take for another way to name a session; see `operations.references`."""
 
 
 class Labelled(Value):
@@ -89,7 +88,7 @@ def checked_name(name: str) -> str | None:
         InvalidInput: the name means something else where sessions are named, or is too long.
     """
     checked: str | None = checked_label({"title": name})["title"]
-    if checked and _REFERENCE.match(checked):
+    if checked and is_reference(checked):
         raise InvalidInput(f"{checked!r} cannot be a name: it means something else", hint="see asnap help refs")
     return checked
 

@@ -20,7 +20,7 @@ from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Reporter
-from snapshot_plugin.manager.ports import Adapted, Snapshottable
+from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
@@ -213,9 +213,9 @@ async def ask(session: Snapshottable, *, timeout: float) -> SessionSnapshot:  # 
         try:
             taken = session.snapshot()
             taken = await taken if inspect.isawaitable(taken) else taken
-        except SnapshotError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(error, SnapshotError) or not is_failure(error):
+                raise
             reason = f"{type(error).__name__}: {error}"
             raise SnapshotError(f"session {session_id!r} gave an error: {reason}", session_id=session_id) from error
         return _checked(taken, session_id)

@@ -72,8 +72,7 @@ class SnapshotManager:
     ) -> None:
         self.config = config or SnapshotConfig()
         self.store, self._owns_store = open_place(store, self.config)
-        self.events = EventBus()
-        self.metrics = EventMetrics()
+        self.events, self.metrics = EventBus(), EventMetrics()
         self.report, self.clock = Reporter(self.events, clock), clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
@@ -224,6 +223,7 @@ class SnapshotManager:
 
     async def session_started(self, session: Snapshottable, *, baseline: StoredSnapshot | None = None) -> bool:
         """Attach a session that a provider has started, if ``enable_persistence``. Returns True if attached."""
+        check_session(session)
         if not self.config.enable_persistence:
             self.report.skipped(session.session_id, reason="persistence_off")
             return False
@@ -281,6 +281,7 @@ class SnapshotManager:
         lists the outcome of each, and ``report.ok`` is true if all are saved. A session that is not finished after
         *timeout* counts as not saved.
         """
+        check_kind("tag", tag, str)
         own = {live.session_id: live for live in (*self._sessions, *self._hosted)}
         outcomes = await save_everyone(own, self._place, tag=tag, within=seconds(timeout))
         return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
@@ -306,10 +307,9 @@ class SnapshotManager:
                 if recovered:
                     self.report.recovered(recovered)
             return await self.store.read(session_id, at=at, strict=strict)
-        except SnapshotNotFound:
-            raise
         except SnapshotError as error:
-            self.report.failed(session_id, "restore", error)
+            if not isinstance(error, SnapshotNotFound):
+                self.report.failed(session_id, "restore", error)
             raise
 
     async def list(self) -> Sequence[SnapshotMeta]:
@@ -396,5 +396,5 @@ class SnapshotManager:
 
     async def _save_before_end(self) -> None:
         if self._tasks is not None:
-            within = self.config.exit_timeout + _SUBSCRIBERS_GRACE
-            await run_for(within, self._tasks, partial(self._finish_all, save=True, trigger="signal"))
+            work = partial(self._finish_all, save=True, trigger="signal")
+            await run_for(self.config.exit_timeout + _SUBSCRIBERS_GRACE, self._tasks, work)

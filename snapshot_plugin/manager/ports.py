@@ -26,6 +26,7 @@ __all__ = [
     "Snapshottable",
     "adapt",
     "check_session",
+    "is_failure",
     "utc_now",
 ]
 
@@ -65,6 +66,23 @@ def check_session(session: Snapshottable, tags: object = ()) -> None:
     check_session_id(session.session_id)
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidInput(f"tags={tags!r} is not a list of tags", hint="as tags=['name']")
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a callback that raised *error* failed: any exception, or a cancellation of something it awaited.
+
+    asyncio raises the same error if an awaited task was cancelled and if the task that awaits is cancelled. Only
+    the second must be passed on.
+    """
+    import asyncio  # noqa: PLC0415 — only after a failure; lists do without
+
+    if not isinstance(error, asyncio.CancelledError):
+        return isinstance(error, Exception)
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # not on asyncio
+        task = None
+    return task is None or not task.cancelling()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Session ids: new ones, foreign ones, and the directory name of an id."""
+"""Session ids: new ones, foreign ones, the directory name of an id, and the other ways to name a session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from ulid import ULID
 
 __all__ = [
+    "AT_SNAPSHOT",
     "COMPANIONS",
+    "LATEST",
     "MAX_ID_BYTES",
+    "TAG",
     "check_number",
     "check_session_id",
     "dated",
     "dirname_of",
+    "is_reference",
     "new_id",
     "session_id_of",
     "short_id",
@@ -32,6 +36,10 @@ COMPANIONS = ("+memory", "+subgraphs")
 """How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
 MAX_ID_BYTES = 200
 """The longest directory name of a session, in bytes. File systems end at 255; suffixes need the rest."""
+AT_SNAPSHOT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
+LATEST = re.compile(r"latest(?:~(?P<back>[0-9]{1,18}))?\Z")
+TAG = "tag:"
+"""References that are not ids or names: a snapshot, the newest session or one before it, and a tag."""
 _MAX_ID = 1 << 14
 _READABLE = 80
 
@@ -75,6 +83,11 @@ def check_session_id(session_id: str) -> str:
     if not (type(session_id) is str and len(session_id) <= MAX_ID_BYTES and _AS_IT_IS.fullmatch(session_id)):
         dirname_of(session_id)
     return session_id
+
+
+def is_reference(text: str) -> bool:
+    """Whether commands take *text* for something else than the name of a session."""
+    return bool(LATEST.match(text) or AT_SNAPSHOT.match(text) or text.startswith(TAG))
 
 
 def check_number(name: str, value: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.frozen import check_depth, freeze
 
 __all__ = ["CALL_ID_NAMES", "read_tool_calls"]
 
@@ -65,12 +66,14 @@ def _named(rest: dict[str, Any], arguments: Any) -> ToolCallBlock:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Parse arguments given as JSON text, as OpenAI does. Other text is kept as text."""
+    """Parse arguments given as JSON text, as OpenAI does. Other text, and JSON we cannot hold, is kept as text."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        return json.loads(arguments)
-    except ValueError:
+        value = json.loads(arguments)
+        check_depth(value, "arguments")
+        return freeze(value)
+    except (ValueError, RecursionError):
         return arguments
 
 

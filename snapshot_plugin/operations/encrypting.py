@@ -5,7 +5,8 @@ call continues where it stopped:
 
 1. ``NAME.encrypting`` is filled, session by session; sessions already copied are compared and kept.
 2. ``NAME`` becomes ``NAME.plain``, and ``NAME.encrypting`` becomes ``NAME``.
-3. ``NAME.plain`` is removed. Data that the disk keeps of removed files is out of reach.
+3. What programs saved to ``NAME.plain`` meanwhile is copied, and it is removed. Data that the disk keeps of removed
+   files is out of reach.
 4. The search index and the operation log, which are elsewhere, are sealed. Only then is the mark of 1. removed.
 """
 
@@ -85,6 +86,7 @@ async def encrypt_existing(
         await anyio.to_thread.run_sync(_swap, place, draft, plain)
     if not is_store(place) or not (place / _DONE).exists():
         raise InvalidInput(f"the store {place} is encrypted already")
+    await anyio.to_thread.run_sync(_fetch_late, plain, place, source)
     await anyio.to_thread.run_sync(_remove, plain)
     async with FilesystemStore(place, key=source, create=False, background=False) as store:
         await seal(store)
@@ -194,6 +196,19 @@ def _swap(place: Path, draft: Path, plain: Path) -> None:
             place.rename(plain)
         draft.rename(place)
         sync_dir(place.parent)
+
+
+def _fetch_late(plain: Path, place: Path, source: KeySource) -> None:
+    """Copy what programs saved to the plain store after it was copied. They cannot save to it any more."""
+    if not is_store(plain):
+        return
+    late = FilesystemStore(plain, create=False, background=False)
+    with late.sync as old, _opened(place, source, "").sync as new:
+        for session_id in [meta.session_id for meta in old.list()]:
+            with late.frames.exclusively(session_id):  # a save under way ends first
+                copies = old.take_out(session_id) if old.tip(session_id) != new.tip(session_id) else ()
+            if copies:
+                new.put_in(session_id, copies, instead_of=new.take_out(session_id) if new.tip(session_id) else ())
 
 
 def _remove(plain: Path) -> None:

@@ -6,13 +6,12 @@ wins, so a session may be called ``latest`` and still be reached. Damaged sessio
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.model.ids import COMPANIONS
+from snapshot_plugin.model.ids import AT_SNAPSHOT, COMPANIONS, LATEST, TAG
 from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
 
-_AT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]+)\Z", re.DOTALL)
-_LATEST = re.compile(r"latest(?:~(?P<back>[0-9]+))?\Z")
 _SHORTEST = 6
 _CANDIDATES = 5
 
@@ -47,7 +44,7 @@ async def find(store: SnapshotStore, text: str) -> Target:
         InvalidInput: several sessions fit; the hint names them.
     """
     if store.capabilities.several_machines:  # an id in full needs no list, which may be long and far away
-        at = _AT.match(text)
+        at = AT_SNAPSHOT.match(text)
         for name, seq in ((text, None), *([(at["session"], int(at["seq"]))] if at else [])):
             if exact := await _newest(store, name):
                 return Target(exact, seq)
@@ -55,7 +52,7 @@ async def find(store: SnapshotStore, text: str) -> Target:
     try:
         return resolve(text, metas)
     except SnapshotNotFound:
-        if text.startswith("tag:") and (earlier := await _tagged_before(text, store, metas)):
+        if text.startswith(TAG) and (earlier := await _tagged_before(text, store, metas)):
             return earlier
         if unsaved := await _unsaved(text, store, metas):
             raise unsaved from None
@@ -77,7 +74,7 @@ async def _unsaved(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta
 
 async def _tagged_before(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> Target | None:
     """The newest snapshot with a tag, where no session's newest one has it. Reads the history of every session."""
-    tag = text.removeprefix("tag:")
+    tag = text.removeprefix(TAG)
     found = []
     for meta in _own(metas):
         if meta.state == "ok":
@@ -108,7 +105,7 @@ def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
     exact = [meta for meta in metas if meta.session_id == text]
     if exact:
         return Target(exact[0])
-    if at := _AT.match(text):
+    if at := AT_SNAPSHOT.match(text):
         try:
             return Target(_session(at["session"], metas), int(at["seq"]))
         except SnapshotNotFound:
@@ -134,10 +131,10 @@ def going_on(target: Target) -> Target:
 
 
 def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
-    if latest := _LATEST.match(text):
+    if latest := LATEST.match(text):
         return _latest(int(latest["back"] or 0), metas)
-    if text.startswith("tag:"):
-        return _tagged(text.removeprefix("tag:"), metas)
+    if text.startswith(TAG):
+        return _tagged(text.removeprefix(TAG), metas)
     for fits in (_has_id, _has_name, _begins, _has_name_in_any_case) if text else ():
         found = [meta for meta in (metas if fits is _has_id else _own(metas)) if fits(meta, text)]
         if len(found) > 1:

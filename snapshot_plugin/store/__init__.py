@@ -8,7 +8,7 @@
 `log`                 `FrameLog`: the port to whatever holds the frames
 `writer`              what is remembered of a session, so that a save costs only what changed
 `reader`, `replay`    finding one snapshot; walking through all of them
-`check`, `salvage`    verifying, repairing and rebuilding; `rewrite`: packing and re-encrypting
+`check`, `repairs`    verifying and repairing; `salvage`: rebuilding; `rewrite`: packing and re-encrypting
 `filesystem`          `FilesystemStore`; `segments`, `files`, `trash`: its files and locks
 `s3`                  buckets; `objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies of sessions
 `memory`, `postgres`  `MemoryStore`; `PostgresStore`

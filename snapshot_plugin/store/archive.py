@@ -8,6 +8,7 @@ deletes stay there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from snapshot_plugin.codec.frame import Header, read_header
+from snapshot_plugin.codec.frame import OPENING, Header, read_header
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.keyfiles import KeyDirectory
+from snapshot_plugin.store.log import SessionEntry
 from snapshot_plugin.store.replay import Item, session_items
 from snapshot_plugin.store.s3 import ObjectStore
 
@@ -53,8 +55,8 @@ class Archive:
 
     def __init__(self, source: KeyedStore, target: ObjectStore) -> None:
         self._source, self._target = source, target
-        self._copied: dict[str, int] = {}
-        """The bytes a session had when it was found or made current."""
+        self._copied: dict[str, tuple[int, bytes]] = {}
+        """The size of a session, and the beginning of its newest frame, when it was found or made current."""
 
     def prepare(self) -> None:
         """Make the archive if it is not there, and bring its keys up to date.
@@ -86,20 +88,22 @@ class Archive:
         Never raises for one session. After an interruption, the next call continues where it stopped.
         """
         entries = self._source.frames.sessions()
-        changed = [
-            entry
-            for entry in entries
-            if (only is None or entry.session_id in only) and self._copied.get(entry.session_id) != entry.size_bytes
-        ]
         done = []
-        for entry in changed:
-            copied = self._tried(entry.session_id)
-            if copied.status in ("copied", "current"):
-                self._copied[entry.session_id] = entry.size_bytes
-            done.append(copied)
-        if changed:
+        for entry in entries if only is None else [each for each in entries if each.session_id in only]:
+            state = self._state(entry)
+            if state is None or self._copied.get(entry.session_id) != state:
+                done.append(copied := self._tried(entry.session_id))
+                if state and copied.status in ("copied", "current"):
+                    self._copied[entry.session_id] = state
+        if done:
             self._leave_note(now, len(entries), done)
         return done
+
+    def _state(self, entry: SessionEntry) -> tuple[int, bytes] | None:
+        with contextlib.suppress(SnapshotError):  # the copy reports it
+            tail = entry.tail or self._source.frames.tail(entry.session_id) or b""
+            return entry.size_bytes, tail[:OPENING]
+        return None
 
     def _tried(self, session_id: str) -> CopiedSession:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -16,9 +16,10 @@ from snapshot_plugin.store.listing import damaged, meta_of
 from snapshot_plugin.store.log import FrameLog, SessionEntry
 from snapshot_plugin.store.replay import Item, Replayed, open_item, replay, session_items
 
-__all__ = ["combine", "history", "inspect", "is_repairable", "quarantined", "repair", "replayed"]
+__all__ = ["combine", "history", "inspect", "quarantined", "repair", "repairable", "replayed"]
 
 KeysOf = Callable[[str], SessionKeys | None]
+_NOT_REPAIRABLE = frozenset({"misplaced", "unreadable", InvalidSnapshotVersion.code})
 
 
 def history(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[SnapshotMeta]:
@@ -78,10 +79,13 @@ def _count(each: Replayed) -> int:
     return max(1, header.pack) if each.item.kind == "frame" and header else 0
 
 
-def is_repairable(report: CheckReport) -> bool:
-    """Whether there is damage that can be repaired: no symlinks and no frames of a newer release."""
-    kinds = {finding.kind for finding in report.findings}
-    return not report.ok and not kinds & {"unreadable", InvalidSnapshotVersion.code}
+def repairable(report: CheckReport) -> list[str]:
+    """The sessions with damage that can be repaired: no foreign files, and no frames of a newer release."""
+    kinds: dict[str, set[str]] = {}
+    for finding in report.findings:
+        kinds.setdefault(finding.session_id, set()).add(finding.kind)
+    damaged = {finding.session_id for finding in report.findings if finding.is_damage}
+    return [each for each, found in kinds.items() if each in damaged and not found & _NOT_REPAIRABLE]
 
 
 def combine(reports: Iterable[CheckReport]) -> CheckReport:
@@ -113,13 +117,12 @@ def quarantined(log: FrameLog, session_id: str | None) -> list[Finding]:
     ]
 
 
-def repair(log: FrameLog, session_id: str, keys: SessionKeys | None) -> str:
+def repair(log: FrameLog, session_id: str, keys: SessionKeys | None, frames: Sequence[Replayed]) -> str:
     """Copy damaged segments to quarantine, then rewrite the session with its intact snapshots.
 
-    Called inside `FrameLog.exclusively`. Returns what was done.
+    Called inside `FrameLog.exclusively` with all its *frames*. Returns what was done.
     """
     segments = log.segments(session_id)
-    frames = replayed(log, session_id, keys)
     damaged_in = {each.item.segment.name for each in frames if not each.loads and each.finding(session_id)}
     places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged_in]
     good = rewrite.joined([each.item.data for each in frames if each.loads], session_id, keys)

@@ -21,7 +21,6 @@ from snapshot_plugin.errors import (
     InvalidSnapshot,
     SnapshotCorrupted,
     SnapshotNotFound,
-    WrongKey,
 )
 from snapshot_plugin.model.ids import check_number, check_session_id, new_id
 from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
@@ -32,10 +31,10 @@ from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_numbers, not_text
 from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
-from snapshot_plugin.store.log import SessionEntry, SwiftLog, Tip
+from snapshot_plugin.store.log import SwiftLog, Tip
 from snapshot_plugin.store.reader import warn_of
-from snapshot_plugin.store.replay import items_in, replay
-from snapshot_plugin.store.salvage import SALVAGED, salvage
+from snapshot_plugin.store.repairs import Repairs
+from snapshot_plugin.store.salvage import SALVAGED
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.views import Changes, Page, StoredLines, Views
 from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["StoreCore"]
 
 _AT_ONCE = 8
+_SPARE = 512
+"""Bytes that the header of a new frame leaves, so that everything accepted can also be rewritten."""
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -65,8 +66,17 @@ class StoreCore:
         self._log = store.frames
         self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
-        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
+        self.repairs = Repairs(
+            store, self._writers, lambda snapshot: self.save(snapshot, "salvage", (SALVAGED,), None)
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """Start without cached sessions: initially, and in a forked child."""
+        store = self._store
+        self._views = Views(store.frames, store.session_keys, cache_bytes=store.limits.page_bytes)
+        self._writers.begin()
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -118,7 +128,7 @@ class StoreCore:
             trigger=about.trigger, tags=tags, other={"labels": dict(about.labels)} if about.labels else {},
         )  # fmt: skip
         keys = self._store.session_keys(session_id)
-        frame = encode_frame(header, step.payload, keys, effort=self._store.effort)
+        frame = encode_frame(header, step.payload, keys, effort=self._store.effort, spare=_SPARE)
         finished = False
         if not (self._swift and self._extended(self._swift, writer, snapshot, header, frame)):
             with self._log.exclusively(session_id):
@@ -313,49 +323,20 @@ class StoreCore:
 
     # Caring ----------------------------------------------------------------------------------------------
 
-    def check(self, session_id: str | None, repair: bool) -> CheckReport:
+    def check(self, session_id: str | None) -> CheckReport:
         """Verify one session, or all."""
         entries = self._log.sessions(None if session_id is None else check_session_id(session_id))
         if session_id is not None and not entries:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        if repair or not self._store.capabilities.several_machines:
-            return check.combine([self._checked(entry, repair) for entry in entries])
+        inspect = partial(check.inspect, self._log, keys_of=self._store.session_keys)
+        if not self._store.capabilities.several_machines:
+            return check.combine(map(inspect, entries))
         with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each call waits for the network
-            return check.combine(list(threads.map(partial(self._checked, repair=False), entries)))
+            return check.combine(threads.map(inspect, entries))
 
     def quarantined(self, session_id: str | None) -> Sequence[Finding]:
         """What repairs set aside."""
         return check.quarantined(self._log, None if session_id is None else check_session_id(session_id))
-
-    def _checked(self, entry: SessionEntry, repair: bool) -> CheckReport:
-        report = check.inspect(self._log, entry, self._store.session_keys)
-        if not repair or entry.problem or not check.is_repairable(report):
-            return report
-        session_id = entry.session_id
-        salvaged = self.salvage(session_id)
-        with self._log.exclusively(session_id):
-            done = check.repair(self._log, session_id, self._store.session_keys(session_id))
-        self._writers.forget(session_id)  # what we saw before may be gone
-        if salvaged:
-            done += f"; snapshot {salvaged.seq} is salvaged from what follows the damage"
-        return report.evolve(repaired=(done,))
-
-    def salvage(self, session_id: str) -> SnapshotRef | None:
-        """Save the intact parts of a damaged session as a new snapshot."""
-        keys = self._store.session_keys(session_id)
-        frames = check.replayed(self._log, session_id, keys)
-        if any(isinstance(each.error, WrongKey) for each in frames):  # not damage: the key may be available later
-            return None
-        if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
-            aside = sorted((segment for _, segment in self._log.aside(session_id)), key=lambda each: each.first)
-            kept = [each._replace(loads=False) for each in replay(items_in(aside), session_id, keys)]
-            frames = [*kept, *frames]
-        if not frames:
-            raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        salvaged = salvage(frames, session_id, keys)
-        if salvaged is None:
-            return None
-        return self.save(salvaged.snapshot, "salvage", (SALVAGED,), self._writers.present(session_id))
 
     def compact(self, session_id: str, *, newest_too: bool = True) -> None:
         """Compress a session again, and seal it with the primary key."""

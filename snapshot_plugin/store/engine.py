@@ -6,10 +6,12 @@ its end (`StoreCore`). Cancellation therefore never finds a save half done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 import anyio
 
@@ -31,6 +33,7 @@ from snapshot_plugin.store.base import (
     StoredSnapshot,
     Trashed,
 )
+from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import FrameLog, Tip
 from snapshot_plugin.store.sync import SyncStore, Turns
@@ -96,6 +99,7 @@ class LogStore:
         self.core = StoreCore(self)
         self._sync = SyncStore(self)
         self._closed = self._is_ready = False
+        _stores.add(self)
 
     capabilities = Capabilities()
     effort: Effort = "hot"
@@ -267,7 +271,11 @@ class LogStore:
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        return await self._run(self.core.check, session_id, repair)
+        report = await self._run(self.core.check, session_id)
+        damaged = repairable(report) if repair else ()
+        return report.evolve(
+            repaired=tuple([await self._in_turn(each, self.core.repairs.repair, each) for each in damaged])
+        )
 
     async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""
@@ -275,7 +283,7 @@ class LogStore:
 
     async def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""
-        return await self._in_turn(session_id, self.core.salvage, session_id)
+        return await self._in_turn(session_id, self.core.repairs.salvage, session_id)
 
     async def compact(self, session_id: str) -> None:
         """Compress a session's frames as well as possible, and seal them with the primary key.
@@ -315,3 +323,16 @@ class LogStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+_stores: WeakSet[LogStore] = WeakSet()
+
+
+def _forked() -> None:
+    """In a forked child: the parent's threads, and the saves that they have under way, are not here."""
+    for store in _stores:
+        store.turns = Turns()
+        store.core.begin()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -22,6 +22,7 @@ __all__ = [
     "sync_dir",
     "sync_file",
     "unavailable",
+    "unlock",
     "write_all",
 ]
 
@@ -168,7 +169,7 @@ class locked:  # noqa: N801 — used like the functions of contextlib
                     if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
                         self._fd = fd
                         return
-                os.close(fd)
+                unlock(fd)
             except BlockingIOError:
                 os.close(fd)
                 if time.monotonic() > deadline:
@@ -178,7 +179,7 @@ class locked:  # noqa: N801 — used like the functions of contextlib
                 time.sleep(pause)  # in a worker thread, never on the event loop
                 pause = min(pause * 2, _LONGEST_PAUSE)
             except BaseException:
-                os.close(fd)
+                unlock(fd)
                 raise
 
     def __enter__(self) -> None:
@@ -188,4 +189,12 @@ class locked:  # noqa: N801 — used like the functions of contextlib
         self.thread = 0
         if self.segment >= 0:
             os.close(self.segment)
-        os.close(self._fd)
+        unlock(self._fd)
+
+
+def unlock(fd: int) -> None:
+    """Release a kernel lock and close its file, which a process that was forked meanwhile has open, too."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)

@@ -16,7 +16,7 @@ from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.log import Segment
-from snapshot_plugin.store.marker import MARKER, read_marker, without_marker
+from snapshot_plugin.store.marker import MARKER, is_store, read_marker, without_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
 from snapshot_plugin.store.trash import TrashDir
 
@@ -143,16 +143,26 @@ class FilesystemStore(KeyedStore):
     def _make_dir(self, path: Path) -> None:
         """Create a session's directory; the store first, if it was removed while it was open.
 
-        A frame may be sealed already, with keys that are gone: an encrypted store is not begun anew.
+        What an encrypted store is about to write is sealed with keys that are gone: the caller tries again.
         """
         if not self._files.sessions_dir.exists():
-            if self._keyset is not None:
-                raise StoreUnavailable(
-                    f"the store {self.path} was removed while it was open", hint="start this program again"
-                )
-            self._store_id = None
-            self.prepare()
+            is_encrypted = self._keyset is not None
+            self._begin_anew()
+            if is_encrypted:
+                raise StoreUnavailable(f"the store {self.path} was removed while it was open", hint="try again")
         make_private_dir(path)
+
+    def _begin_anew(self) -> None:
+        self._store_id = self._keyset = None
+        self._keys.clear()
+        self.prepare()
+
+    def reload_keys(self) -> bool:
+        """See `LogStore`. A store that was removed while it was open is begun anew."""
+        if self._keyset is None or self._has_keys() or is_store(self.path):
+            return super().reload_keys()
+        self._begin_anew()
+        return True
 
 
 def open_url(

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from snapshot_plugin.errors import SessionLocked, SnapshotCorrupted
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
+from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir, unlock
 
 __all__ = ["KeyDirectory", "KeyFiles"]
 
@@ -109,7 +109,7 @@ class KeyDirectory:
                 ) from None
             yield
         finally:
-            os.close(fd)
+            unlock(fd)
 
     def write(self, name: str, data: bytes) -> None:
         """See `KeyFiles`."""

@@ -48,7 +48,7 @@ class Tip(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A run of frames under one name."""
+    """A run of frames under one name. What replaces it has another name."""
 
     name: str
     first: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -26,6 +27,7 @@ class MemoryLog:
         self.id = new_id()
         self._frames: dict[str, tuple[bytes, ...]] = {}
         self._last: dict[str, int] = {}
+        self._rewritten: Counter[str] = Counter()
         self._trash: dict[str, tuple[Trashed, tuple[bytes, ...], int]] = {}
         self._aside: list[tuple[str, bytes]] = []
         self._lock = threading.RLock()
@@ -42,7 +44,8 @@ class MemoryLog:
         frames, last = self._stored(session_id)
         if frames is None:
             return []
-        return [Segment("memory", 1, last, rewritten=True, read=lambda: b"".join(frames))]
+        name = f"memory.{self._rewritten[session_id]}"
+        return [Segment(name, 1, last, rewritten=True, read=lambda: b"".join(frames))]
 
     def _stored(self, session_id: str) -> tuple[tuple[bytes, ...] | None, int]:
         with self._lock:
@@ -74,6 +77,7 @@ class MemoryLog:
         _ = old
         self._frames[session_id] = tuple(frames)
         self._last[session_id] = hi
+        self._rewritten[session_id] += 1
 
     def quarantine(self, session_id: str, segment: Segment) -> str:
         """See `FrameLog`."""

@@ -43,6 +43,12 @@ class Recent(Generic[T]):
         """The entries alone."""
         return [entry for _, entry in self.items()]
 
+    def copy(self) -> Recent[T]:
+        """The same entries with another lock: in a forked child, a thread of the parent may hold this one."""
+        twin: Recent[T] = Recent(self._limit)
+        twin._entries.update(self._entries)
+        return twin
+
     def clear(self) -> None:
         """Remove all entries."""
         with self._lock:

@@ -20,6 +20,7 @@ from snapshot_plugin.codec.pack import Snapshot, split_pack
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError
 from snapshot_plugin.inert import several
 from snapshot_plugin.migrate import load_document
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
 from snapshot_plugin.store.replay import Item, Rebuilt, Replayed
 
@@ -46,9 +47,15 @@ class Salvaged(NamedTuple):
 
 
 def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | None) -> Salvaged | None:
-    """The session's newest state as far as it can be rebuilt; None if that is no more than `load` finds."""
+    """The session's newest state as far as it can be rebuilt; None if that is no more than `load` finds.
+
+    *session_id* may be its `short_id`; the result has the id in full.
+    """
     document, frames, is_more = StoredDocument(), 0, False
     seen: set[int] = set()
+    replayed = list(replayed)
+    sids = [each.item.header.sid for each in replayed if each.item.header]
+    session_id = next((sid for sid in sids if short_id(sid) == session_id), session_id)
     for each in replayed:
         if each.item.kind == "unfinished":
             continue

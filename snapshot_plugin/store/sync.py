@@ -19,6 +19,7 @@ from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import no_snapshot
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.views import Changes, Page, StoredLines
@@ -90,18 +91,18 @@ class SyncStore:
         return self._store.prepared(work, args)
 
     def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        store, gate = self._store, threading.Lock()
+        turns, gate = self._store.turns, threading.Lock()
         gate.acquire()
-        if not store.turns.enter(check_session_id(session_id), gate.release):
+        if not turns.enter(check_session_id(session_id), gate.release):
             try:
                 gate.acquire()
             except BaseException:  # Ctrl-C
-                store.turns.withdraw(session_id, gate.release)
+                turns.withdraw(session_id, gate.release)
                 raise
         try:
-            return store.prepared(work, args)
+            return self._store.prepared(work, args)
         finally:
-            store.turns.leave(session_id)
+            turns.leave(session_id)
 
     def save(
         self,
@@ -209,7 +210,11 @@ class SyncStore:
 
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        return self._run(self._store.core.check, session_id, repair)
+        report = self._run(self._store.core.check, session_id)
+        damaged = repairable(report) if repair else ()
+        return report.evolve(
+            repaired=tuple(self._in_turn(each, self._store.core.repairs.repair, each) for each in damaged)
+        )
 
     def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """See `SnapshotStore.quarantined`."""
@@ -217,7 +222,7 @@ class SyncStore:
 
     def salvage(self, session_id: str) -> SnapshotRef | None:
         """See `SnapshotStore.salvage`."""
-        return self._in_turn(session_id, self._store.core.salvage, session_id)
+        return self._in_turn(session_id, self._store.core.repairs.salvage, session_id)
 
     def compact(self, session_id: str) -> None:
         """See `LogStore.compact`."""

@@ -103,7 +103,7 @@ class Views:
 
     def __init__(self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], *, cache_bytes: int) -> None:
         self._log, self._keys_of, self._limit = log, keys_of, cache_bytes
-        self._kept: dict[tuple[str, int | None, str], _Lines] = {}
+        self._kept: dict[tuple[str | int | None, ...], _Lines] = {}
         self._size = 0
         self._lock = threading.Lock()
         self._found: Recent[FoundSnapshot] = Recent(_FOUND)
@@ -194,17 +194,19 @@ class Views:
         tip = self._log.tip(session_id)
         if tip is None:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        kept = self._kept.get((session_id, at, tip.id))
-        if kept is None and at == tip.seq:  # a damaged tip is not among what is found without a number
-            newest = self._kept.get((session_id, None, tip.id))
-            kept = newest if newest and newest.seq == at else None
-        return kept or self._keep((session_id, at, tip.id), self._find(session_id, at))
+        newest = self._kept.get((session_id, None, tip.id))
+        if newest and at in (None, newest.seq):  # a damaged tip is not among what is found without a number
+            return newest
+        # An older one may be forgotten, which leaves the tip and replaces segments.
+        rest = () if at is None else tuple(segment.name for segment in self._log.segments(session_id))
+        key = (session_id, at, tip.id, *rest)
+        return self._kept.get(key) or self._keep(key, self._find(session_id, at))
 
     def _find(self, session_id: str, at: int | None) -> _Lines:
         found = find(self._log, session_id, self._keys_of(session_id), at=at, ahead=False)
         return _Lines(found.header.hi, found.document, session_id)
 
-    def _keep(self, key: tuple[str, int | None, str], lines: _Lines) -> _Lines:
+    def _keep(self, key: tuple[str | int | None, ...], lines: _Lines) -> _Lines:
         with self._lock:
             replaced = self._kept.pop(key, None)
             self._size -= replaced.size if replaced else 0

@@ -234,9 +234,17 @@ class Writers:
     def __init__(
         self, log: FrameLog, keys_of: Callable[[str], SessionKeys | None], place: Callable[[], str], *, limit: int
     ) -> None:
-        self._log, self._keys_of, self._place = log, keys_of, place
-        self._writers: Recent[SessionWriter] = Recent(limit)
+        self._log, self._keys_of, self._place, self._limit = log, keys_of, place, limit
         self._saved: Recent[Tip] = Recent(_TIPS)
+        self.begin()
+
+    def begin(self) -> None:
+        """Reopen every session for its next save: initially, and in a forked child.
+
+        There, a save of the parent may be under way, and its frame must not be taken for a failed one of ours.
+        """
+        self._writers: Recent[SessionWriter] = Recent(self._limit)
+        self._saved = self._saved.copy()
         self._read: Recent[Loaded] = Recent(_READ)
 
     def load(
@@ -313,10 +321,6 @@ class Writers:
             if isinstance(error, SnapshotNotFound) and tip and tip.id:  # it was deleted while we looked
                 raise overtaken(session_id, None) from error
             return SessionWriter.anew(keys, tip)
-
-    def present(self, session_id: str) -> int:
-        """The number of the newest snapshot that is whole, as a base; 0 if none is."""
-        return self._opened(session_id, None).seq
 
     def accepted(self, session_id: str, writer: SessionWriter) -> None:
         """Remember that our save is durable."""

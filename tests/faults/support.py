@@ -46,7 +46,7 @@ class _Loading(StoreCore):
         session_id = snapshot.session_id
         if base is None and origin_of(snapshot) is None and self._writers._saved.get(session_id) is None:
             if not self._writers._writers.get(session_id):
-                self._loaded_at[session_id] = self._writers.present(session_id)
+                self._loaded_at[session_id] = self._writers._opened(session_id, None).seq
             base = self._loaded_at[session_id]
         return super().save(snapshot, trigger, tags, base, labels)
 

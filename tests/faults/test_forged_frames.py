@@ -143,7 +143,7 @@ def _sealed(frame: bytes, keys: SessionKeys | None, body: bytes, size: int) -> b
     assert keys
     header, _ = open_frame(frame, session_id="session", keys=keys)
     inner = codec._INNER + body + struct.pack("<II", 0, size)
-    start = codec._start(header.to_bytes(), stored_size(len(inner) + 16))
+    start = codec._start(header.to_bytes(), stored_size(len(inner) + 16), 0)
     return codec._assemble(start, keys.seal(bytes.fromhex(header.nonce), inner, start))
 
 

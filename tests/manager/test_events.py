@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 
@@ -22,7 +23,7 @@ from snapshot_plugin.manager.events import (
 )
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.memory import MemoryStore
-from tests.manager.sessions import PATIENCE, Chat, Diary, quick
+from tests.manager.sessions import PATIENCE, Chat, Diary, managing, quick
 
 pytestmark = pytest.mark.anyio
 
@@ -71,11 +72,14 @@ def test_unsubscribed_callback_is_not_called_again() -> None:
 
 
 @pytest.mark.requirement("MANAGER-FAULT-SUBSCRIBER")
-def test_raising_subscriber_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+def test_raising_subscriber_is_logged_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     bus, diary = EventBus(), Diary()
 
     def broken(_event: Event) -> None:
-        raise ZeroDivisionError
+        raise error
 
     bus.subscribe(broken)
     bus.subscribe(diary)
@@ -101,6 +105,25 @@ def test_plain_subscriber_that_returns_a_coroutine_is_logged(caplog: pytest.LogC
 def test_non_callable_subscriber_is_refused() -> None:
     with pytest.raises(InvalidInput):
         EventBus().subscribe("diary")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_subscriber_that_awaits_a_cancelled_task_gets_the_next_event() -> None:
+    chat, told = Chat(), Diary()
+
+    async def broken(event: Event) -> None:
+        told(event)
+        task = asyncio.ensure_future(asyncio.sleep(PATIENCE))
+        task.cancel()
+        await task
+
+    async with managing(MemoryStore()) as (manager, _):
+        manager.events.subscribe(broken, SnapshotCreated)
+        for text in ("one", "two"):
+            chat.say(text)
+            await manager.snapshot(chat)
+
+    assert len(told.events) == 2
 
 
 @pytest.mark.requirement("MANAGER-EVENT-ASYNC")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -40,7 +41,7 @@ class Bad:
         self.sin: Any = sin
 
     def snapshot(self) -> SessionSnapshot:
-        if isinstance(self.sin, Exception):
+        if isinstance(self.sin, BaseException):
             raise self.sin
         return self.sin if self.sin is not None else make_snapshot("good", session_id=self.session_id)
 
@@ -50,10 +51,11 @@ class Bad:
     ("sin", "kind"),
     [
         (ZeroDivisionError("oops"), SnapshotError),
+        (asyncio.CancelledError(), SnapshotError),
         (make_snapshot("mine", session_id="somebody-else"), InvalidSnapshot),
         ("not a snapshot", InvalidSnapshot),
     ],
-    ids=["raises", "gives another session", "gives no snapshot"],
+    ids=["raises", "awaited what was cancelled", "gives another session", "gives no snapshot"],
 )
 async def test_misbehaving_session_is_reported_and_saved_once_it_behaves(
     sin: Any, kind: type[SnapshotError]

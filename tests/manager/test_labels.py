@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupte
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager.labels import checked_label, label
+from snapshot_plugin.manager.labels import checked_label, checked_name, label
+from snapshot_plugin.model.ids import is_reference
+from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin.operations.references import Target, resolve
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
@@ -131,6 +135,27 @@ _LABEL = st.fixed_dictionaries(
 
 
 @tries(60)
+@given(
+    st.one_of(
+        st.from_regex(r"\A(latest|tag:|a)?[~@: a]?([0-9]{0,3}|[0-9]{5000})\Z"),
+        st.text("latesg:~@01 ", min_size=1, max_size=12),
+        st.sampled_from(["latest", "latest~2", "tag:x", "name@3", "name@x", "Latest", "x@" + "9" * 30]),
+    )
+)
+def test_a_name_is_accepted_if_it_finds_the_session_and_refused_if_it_means_something_else(name: str) -> None:
+    """`checked_name` and the commands read a name alike."""
+    other = SnapshotMeta(session_id="other", seq=9, saved_at=datetime(2026, 1, 2, tzinfo=UTC), tags=("x",))
+    try:
+        checked = checked_name(name)
+    except InvalidInput:
+        if len(name) <= 200:
+            assert is_reference(name.strip())
+        return
+    if checked is not None:
+        named = SnapshotMeta(session_id="session", seq=1, saved_at=datetime(2026, 1, 1, tzinfo=UTC), title=checked)
+        assert resolve(checked, [other, named]) == Target(named)
+
+
 @given(_LABEL, _LABEL)
 def test_previous_label_restores_everything(first: dict[str, Any], second: dict[str, Any]) -> None:
     before = apply_label(make_snapshot("a", metadata={"k": 1}), first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -340,6 +341,22 @@ async def test_wrong_arguments_are_refused_before_anything_is_saved(tmp_path: Pa
         for call in calls:
             with pytest.raises(InvalidInput):
                 await call()
+        odd: Any
+        for odd in (["live"], {"live": 1}, 7, None, b"live"):
+            ids: list[Callable[[], Any]] = [
+                partial(manager.touch, odd),
+                partial(manager.record, odd, {}),
+                partial(manager.set_current_task, odd, "task"),
+            ]
+            for plain in ids:
+                with pytest.raises(InvalidInput):
+                    plain()
+            for wait in (manager.stop_auto_snapshot, manager.session_stopped, manager.fork, manager.snapshot_all):
+                with pytest.raises(InvalidInput):
+                    await wait(odd)
+            with pytest.raises(InvalidInput):
+                await SnapshotManager(MemoryStore()).session_started(odd)
+        assert manager.live == ("live",)
         for task in (b"task", 7, ["task"], object()):
             with pytest.raises(InvalidInput):
                 manager.set_current_task("live", task)  # type: ignore[arg-type]

@@ -128,12 +128,13 @@ def test_tool_calls_in_dict_messages_are_accepted() -> None:
         assert made.messages == (Message(role="assistant", content="Let me look.", tool_calls=[SHAPES["openai"]]),)
 
 
-def test_arguments_that_are_not_json_stay_text() -> None:
-    call = {"id": "c1", "function": {"name": "sh", "arguments": "ls -l"}}
+@pytest.mark.parametrize("arguments", ['{"x": NaN}', "[" * 100_000, "[" * 200 + "]" * 200, "1" * 5000, "ls -l"])
+def test_arguments_that_are_not_json_that_a_snapshot_can_hold_stay_text(arguments: str) -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": arguments}}
     block = Message(role="assistant", tool_calls=[call]).content[0]
 
     assert isinstance(block, ToolCallBlock)
-    assert block.raw_input == "ls -l"
+    assert block.raw_input == arguments
 
 
 @pytest.mark.parametrize("calls", [[{"tool": "ls"}], ["ls"], "ls", {"id": "1"}, [{"name": "ls"}], 7])

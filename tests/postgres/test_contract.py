@@ -9,6 +9,7 @@ import pytest
 
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import Passphrase
+from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
@@ -39,7 +40,7 @@ class TestPostgresStore(StoreContract):
         newest = database.rows(
             "SELECT f.segment, f.n, f.data FROM {sessions} s JOIN {segments} USING (place) JOIN {frames} f"
             " USING (segment) WHERE s.sid = %s AND s.token = '' ORDER BY first DESC, segment DESC, n DESC LIMIT 1",
-            session_id,
+            short_id(session_id),
         )
         ((segment, n, data),) = newest
         spoilt = data[:-10] + bytes([data[-10] ^ 0x40]) + data[-9:]

@@ -74,7 +74,8 @@ class SqliteLog:
         """One query, so that the numbers and the frames are of the same moment."""
         rows = self._rows(f"{STORED} ORDER BY seq", session_id)
         frames = b"".join(frame for _last, frame in rows if frame is not None)
-        return [Segment("rows", 1, last, rewritten=True, read=partial(bytes, frames)) for last, _ in rows[:1]]
+        name = f"{len(rows)} rows"  # what replaces them has another name
+        return [Segment(name, 1, last, rewritten=True, read=partial(bytes, frames)) for last, _ in rows[:1]]
 
     def tip(self, session_id: str) -> Tip | None:
         for last, frame in self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", session_id):

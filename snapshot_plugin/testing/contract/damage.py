@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 
-from snapshot_plugin.errors import Damaged
+from snapshot_plugin.errors import Conflict, Damaged
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.testing.build import make_snapshot
-from snapshot_plugin.testing.contract.stage import Opener, Stage, on_top
+from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_top
 
 __all__ = ["Damage"]
+
+_ROUNDS = 8
+_TOLD = [f"told {number}" for number in range(8)]
 
 _WHOLE, _LOST = make_snapshot("a", "b"), make_snapshot("a", "b", "damaged soon")
 
@@ -98,6 +104,50 @@ class Damage(Stage):
         longer = make_snapshot("a", "b", "again", "and more")
         assert (await store.save(longer)).seq == 4
         assert await opened().load("session", strict=True) == longer
+
+    @pytest.mark.parametrize("is_same", [True, False], ids=["same object", "another object"])
+    async def test_saves_that_race_a_repair_are_not_lost(self, opened: Opener, place: Any, is_same: bool) -> None:
+        """The writer does not know of the damage, and builds on it."""
+        writer = opened()
+        repairer = writer if is_same else opened()
+        for number in range(_ROUNDS):
+            name = f"session-{number}"
+            for length in (1, 2):
+                await writer.save(make_snapshot(*"ab"[:length], session_id=name))
+            self.damage_newest(place, name)
+            with anyio.fail_after(PATIENCE):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._grow, writer, make_snapshot("a", "b", session_id=name))
+                    tasks.start_soon(partial(repairer.check, name, repair=True))
+
+            await repairer.check(name, repair=True)
+
+            kept = [message.text for message in (await opened().load(name, strict=True)).messages]
+            assert set(_TOLD) <= set(kept), kept
+            assert (await opened().check(name)).ok
+
+    async def _grow(self, writer: SnapshotStore, session: SessionSnapshot) -> None:
+        for text in _TOLD:
+            while True:
+                try:
+                    await writer.save(session := session.append(make_message(text)))
+                    break
+                except Conflict:
+                    session = await writer.load(session.session_id)
+
+    async def test_a_session_with_a_long_id_is_repaired(self, opened: Opener, place: Any) -> None:
+        name, store = "thread/" + "Ä" * 600, opened()
+        for length in (1, 2):
+            await store.save(make_snapshot(*"ab"[:length], session_id=name))
+        self.damage_newest(place, name)
+        await store.save(make_snapshot("a", "b", "c", session_id=name))
+
+        await opened().check(repair=True)
+
+        assert [meta.session_id for meta in await opened().list()] == [name]
+        kept = await opened().load(name, strict=True)
+        assert (kept.session_id, kept.messages[-1].text) == (name, "c")
+        assert (await opened().check()).ok
 
     async def test_other_sessions_are_as_they_were(self, opened: Opener, place: Any) -> None:
         await opened().save(make_snapshot("fine", session_id="another"))

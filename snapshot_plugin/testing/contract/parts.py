@@ -116,6 +116,25 @@ class Parts(Stage):
 
         assert (await fresh.save(newest.evolve(title="fine"))).seq == 31
 
+    async def test_parts_of_a_forgotten_snapshot_are_gone(self, opened: Opener) -> None:
+        store, other = opened(), opened()
+        for length in (1, 2, 3, 4):
+            await store.save(make_snapshot(*"abcd"[:length], memory={"n": length}))
+        for reader in (store, other):
+            assert (await reader.page("session", at=2)).total == 2
+            assert await reader.section("session", "memory", "n", at=3) == 3
+
+        await store.forget("session", seqs=[2, 3])
+
+        for reader in (store, other):
+            with pytest.raises(SnapshotNotFound):
+                await reader.page("session", at=2)
+            with pytest.raises(SnapshotNotFound):
+                await reader.section("session", "memory", "n", at=3)
+            with pytest.raises(SnapshotNotFound):
+                await reader.changes("session", 2)
+            assert (await reader.page("session", at=4)).total == 4
+
     async def test_labels_find_a_snapshot_and_are_not_tags(self, opened: Opener) -> None:
         store = opened()
         await store.save(make_snapshot("a"), labels={"checkpoint": "1", "kind": "graph"})
@@ -129,6 +148,17 @@ class Parts(Stage):
         assert [meta.session_id for meta in await opened().list(labels={"kind": "graph"})] == ["session"]
         assert [meta.seq for meta in await opened().history("session", labels={"kind": "graph"})] == [2, 1]
         assert list(await opened().list(labels={"kind": "other"})) == []
+
+    async def test_labels_may_have_the_names_of_the_format(self, opened: Opener) -> None:
+        store = opened()
+        names = ("sum", "root", "id", "labels", "frame", '"', "\ud83d", "")
+        for seq, name in enumerate(names, start=1):
+            await store.save(make_snapshot(*"abcdefgh"[:seq]), labels={name: "0" * 64})
+            assert (await opened().load("session")).messages[-1].text == "abcdefgh"[seq - 1]
+        assert [dict(meta.labels) for meta in await opened().history("session")] == [
+            {name: "0" * 64} for name in reversed(names)
+        ]
+        assert (await opened().check()).ok
 
     @pytest.mark.parametrize(
         "about",

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import anyio
 
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing.build import make_message, make_snapshot
 from snapshot_plugin.testing.clock import FixedClock
 from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, on_top
@@ -189,3 +192,22 @@ class Saving(Stage):
             small.append(await store.save(long.evolve(memory={"large": list(range(20_000))})))
 
         assert max(ref.size_bytes for ref in small) < whole.size_bytes / 20
+
+    async def test_the_largest_tags_that_are_accepted_can_be_rewritten(self, opened: Opener) -> None:
+        store, session, size = opened(), make_snapshot("x" * 20_000), 66_000
+        await store.save(session)
+        for step in (100, 1):  # as close to the limit as it gets
+            session = session.append(make_message("y" * 5000))
+            while True:
+                with suppress(InvalidInput):
+                    await store.save(session, tags=["t" * size])
+                    break
+                size -= step
+            size += step - 1
+
+        if isinstance(store, LogStore):
+            await store.compact("session")
+        await store.forget("session", seqs=[1])
+
+        assert await opened().load("session", strict=True) == session
+        assert max(len(tag) for meta in await opened().history("session") for tag in meta.snapshot_tags) > 60_000
