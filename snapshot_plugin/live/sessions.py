@@ -15,7 +15,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Any, Final
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
@@ -108,8 +108,8 @@ class LiveSessions:
     def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None = None) -> LiveSession:
         """Record a new session that starts as *snapshot*; *first*, its first event, is durable on return.
 
-        If the disk refuses, the session starts anyway: `LiveSession.trouble` says why it is not recorded, and every
-        event retries. A snapshot that has messages (a fork) is saved first.
+        If the store refuses, the session starts anyway: `LiveSession.trouble` says why it is not recorded, and
+        every event retries. A snapshot that has messages (a fork) is saved first.
 
         Raises:
             SessionLocked: another process owns the session.
@@ -121,7 +121,9 @@ class LiveSessions:
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
         try:
             run(live.taking(), self.store)
-        except StoreUnavailable as error:
+        except SessionLocked:
+            raise
+        except SnapshotError as error:  # the disk refused, or the key of the store is missing
             live.failed("spool", error)
         if snapshot.messages or short_id(live.session_id) != live.session_id:  # places keep only the short id
             live.must_be_saved()

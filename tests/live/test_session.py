@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, StoreUnavailable
+from snapshot_plugin.errors import Fenced, InvalidInput, KeyMissing, SessionLocked, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.place import FileHold, FilePlace
 from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
@@ -474,14 +474,19 @@ def test_a_store_without_a_live_place_saves_durable_events_at_once() -> None:
     sessions.close()
 
 
+@pytest.mark.parametrize("error", [StoreUnavailable, KeyMissing])
 def test_failing_lease_is_retried_at_every_event_and_reported_once(
-    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+    store: FilesystemStore,
+    sessions: LiveSessions,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[SnapshotError],
 ) -> None:
     asked: list[str] = []
 
     def refuse(_place: FilePlace, session_id: str, _owner: object) -> None:
         asked.append(session_id)
-        raise StoreUnavailable("read-only", session_id=session_id)
+        raise error("read-only", session_id=session_id)
 
     take = FilePlace.take
     monkeypatch.setattr(FilePlace, "take", refuse)
@@ -489,7 +494,7 @@ def test_failing_lease_is_retried_at_every_event_and_reported_once(
     for text in ("one", "two"):
         assert not live.record({"say": text})
     assert len(asked) == 3
-    assert told.failures == [("spool", "store_unavailable")]
+    assert told.failures == [("spool", error.code)]
     assert live.trouble is not None
     monkeypatch.setattr(FilePlace, "take", take)
     assert not live.record({"say": "three"})  # leased now, and the first two are in no spool

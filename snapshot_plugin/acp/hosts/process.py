@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -61,6 +62,13 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def _end_of(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    except OSError:  # the kernel is too old
+        return None
+
+
 class AgentProcess:
     """One run of the agent, in its own process group so that its children end with it.
 
@@ -107,6 +115,12 @@ class AgentProcess:
         self._process, self.pid = process, process.pid
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        self.end_fd = _end_of(process.pid)
+        """A file descriptor that is readable once the process has ended; None if the system has none."""
+        self._ready = select.poll()
+        for fd in (self._out, self.end_fd):
+            if fd is not None:
+                self._ready.register(fd, select.POLLIN)
 
     def send(self, data: bytes) -> bytes:
         """Write everything. Returns the lines that were not fully written because the agent is gone."""
@@ -116,12 +130,19 @@ class AgentProcess:
                 view = view[os.write(self._in, view) :]
         except OSError:
             written = len(data) - len(view)
+            if self._process.poll() is None:  # it closed its input, so it can never be asked again
+                self.signal(signal.SIGKILL)
             return data[data.rfind(b"\n", 0, written) + 1 :]
         return b""
 
     def read(self) -> bytes:
-        """Read its output; blocks. Empty once it is gone."""
-        return read_some(self._out)
+        """Read its output; blocks. Empty once it is gone, even if a child of it keeps its output open."""
+        return b"" if self.is_over() else read_some(self._out)
+
+    def is_over(self, milliseconds: int | None = None) -> bool:
+        """Wait for its output or its end. Returns whether it has ended and all its output was read."""
+        ready = dict(self._ready.poll(milliseconds))
+        return bool(ready) and self._out not in ready
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the agent and its children."""
@@ -145,4 +166,7 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
+        if self.end_fd is not None:
+            os.close(self.end_fd)
+            self.end_fd = None
         return self._process.wait()

@@ -56,6 +56,7 @@ class Proxy:
         self._core = Core(
             view=lambda session_id: sessions.open[session_id].snapshot(),
             methods=methods.by_name(),
+            adopt=methods.adopt,
             command=command,
             require=require,
             patience=patience,

@@ -47,6 +47,10 @@ MISBEHAVIOURS = {
     "dies-when-restarted": "kills itself on initialize, except in its first process",
     "refuses-when-restarted": "refuses initialize, except in its first process",
     "outlives-stdin": "does not end when its stdin does",
+    "stops-reading": "closes its stdin after a prompt, except in later processes, and runs on",
+    "null-results": "answers with null where it has nothing to say",
+    "asks-on-load": "asks the client for a file on session/load",
+    "version-2": "speaks version 2 of the protocol",
 }
 
 

@@ -70,6 +70,52 @@ class Restarting(HostStage):
         assert [m.text for m in stored(tmp_path, session_id).messages][2] == "say never sent"
 
     @linux
+    def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "stream 400 5")
+            client.wait_for_text("part-005.")
+            hold.touch()
+            self.kill_agent(client)
+            client.answer_to(running)
+            waiting = client.begin_prompt(session_id, "say never")
+            client.notify("session/cancel", {"sessionId": session_id})
+            assert client.answer_to(waiting)["result"] == {"stopReason": "cancelled"}
+            hold.unlink()
+            assert client.prompt(session_id, "say still here").endswith("still here")
+            assert "never" not in client.said(session_id)
+        assert "say never" in [message.text for message in stored(tmp_path, session_id).messages]
+
+    @linux
+    def test_the_death_of_an_agent_is_noticed_although_a_child_keeps_its_output_open(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "leave-child\nslow-tool 60")
+            client.wait_for_update("tool_call_update", status="in_progress")
+            self.kill_agent(client)
+            assert "error" in client.answer_to(running, timeout=20)
+            assert client.prompt(session_id, "say still here").endswith("still here")
+
+    def test_an_agent_that_closes_its_input_is_restarted(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "stops-reading")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            assert client.prompt(session_id, "say one") == "one"
+            error = client.answer_to(client.begin_prompt(session_id, "say lost"), timeout=20)["error"]
+            assert error["data"]["asnap"]["sent"] is False
+            answered = lambda: client.answer_to(client.begin_prompt(session_id, "remember"))  # noqa: E731 — short
+            wait_until(lambda: "result" in answered(), "a restart of the agent")
+            assert client.said(session_id).endswith("earlier turns: 1; last prompt: say one")
+
+    def test_the_death_of_an_agent_of_another_version_ends_the_connection(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "version-2")
+        with self.start(tmp_path, *flags) as client:
+            client.begin_prompt(client.new_session(), "crash 3")
+            assert client.exit_status(timeout=20) == 9
+            assert not [m for _, m in client.received if m and str(m.get("id")).startswith("asnap")]
+
+    @linux
     def test_requests_around_the_death_of_the_agent_get_one_answer_each(self, tmp_path: Path) -> None:
         with self.start(tmp_path, *_UNABLE) as client:
             ids = [client.new_session() for _ in range(3)]
