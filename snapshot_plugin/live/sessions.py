@@ -206,10 +206,11 @@ class LiveSessions:
     def newest(self, session_id: str) -> Spooled:
         """A session as it is now, live here or elsewhere, or stored. See `with_spool` for what it raises."""
         context, live = self._context, self.open.get(session_id)
-        if live is not None:
-            live.save()
-        place = context.place if live is None else None
-        return with_spool(self.store, place, session_id, now=self.clock(), more=context.reducers)
+        if live is None:
+            return with_spool(self.store, context.place, session_id, now=self.clock(), more=context.reducers)
+        live.save()  # if the store refuses, the session is still returned as it is
+        snapshot, ref = live.snapshot(), live.ref
+        return Spooled(snapshot, ref.seq if ref else 0, len(snapshot.messages), 0)
 
     def has(self, session_id: str) -> bool:
         """Whether there is such a session, live here or stored."""

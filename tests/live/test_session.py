@@ -21,7 +21,7 @@ from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import FaultyStore
+from snapshot_plugin.testing import Fault, FaultyStore
 from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 
 KEY = "asnap-key-" + "A" * 43
@@ -275,6 +275,18 @@ def test_list_and_newest_show_the_current_state_of_live_sessions(sessions: LiveS
     live.record({"say": "three"})
     assert [meta.messages for meta in sessions.list()] == [3]
     assert (sessions.has("s"), sessions.has("t"), sessions.has("")) == (True, False, False)
+
+
+def test_newest_has_what_the_store_refuses_to_save(store: FilesystemStore, told: Told) -> None:
+    faulty = FaultyStore(store)
+    sessions = opened(faulty, told)
+    live = sessions.begin(blank())
+    live.record({"say": "one"})
+    assert live.save().status == "saved"
+    live.record({"say": "two"})
+    faulty.script = lambda call: Fault(error=StoreUnavailable("full")) if call.method == "save" else None
+    assert texts(sessions.newest("s").snapshot) == ["one", "two"]
+    sessions.close()
 
 
 def test_deleted_session_is_closed_and_moved_to_the_trash(sessions: LiveSessions) -> None:

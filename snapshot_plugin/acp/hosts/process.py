@@ -57,9 +57,10 @@ def read_some(fd: int) -> bytes:
 
 
 def say(text: str) -> None:
-    """Show the user a line on stderr; stdout belongs to the protocol."""
-    sys.stderr.write(for_terminal(f"asnap: {text}\n"))
-    sys.stderr.flush()
+    """Show the user a line on stderr; stdout belongs to the protocol. Nothing fails if stderr cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
+        sys.stderr.flush()
 
 
 def _end_of(pid: int) -> int | None:

@@ -87,7 +87,7 @@ class Proxy:
             agent.to_conductor, self._relay.unwrap = self._relay.send_client, agent.unwrapped
         relay = self._relay
         for name, work in (("client", relay.pump_client), ("agent", self._keep_agent), ("clock", relay.keep_time)):
-            threading.Thread(target=work, daemon=True, name=f"asnap {name}").start()
+            threading.Thread(target=relay.guard, args=(work,), daemon=True, name=f"asnap {name}").start()
         self.closing.wait()
 
     def pass_on(self, number: int) -> None:
@@ -101,6 +101,7 @@ class Proxy:
         Returns 0 unless the agent could not be kept running, a session was taken over, or a save failed.
         """
         self.closing.set()
+        self._status = self._status or int(self._relay.has_failed)
         self._relay.close()
         with self._starting:
             if self._relay.agent is not None:

@@ -33,6 +33,7 @@ from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import AgentProcess, read_some, say
 from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse, recorded
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -220,7 +221,7 @@ class Relay:
         """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
         self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
         self._restarts, self._observed = restarts, observed
-        self._lock, self._is_over = threading.Lock(), False
+        self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
 
     def stop(self) -> None:
@@ -236,6 +237,15 @@ class Relay:
         self.to_agent.close()
 
     # Three threads: one for each direction, and the clock -------------------------------------------------
+
+    def guard(self, work: Callable[[], None]) -> None:
+        """Run the *work* of a thread. If it fails, hang up: the client must not wait for answers forever."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 — it is logged
+            log_failure("a thread of the proxy failed", error)
+            self.has_failed = True
+            self._hung_up()
 
     def pump_client(self) -> None:
         """Handle the client's messages until it hangs up."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,16 @@ class Restarting(HostStage):
             self.kill_agent(client)
             assert "error" in client.answer_to(running, timeout=20)
             assert client.prompt(session_id, "say still here").endswith("still here")
+
+    @linux
+    def test_a_stderr_that_cannot_be_written_costs_no_answer(self, tmp_path: Path) -> None:
+        def full(command: Sequence[str]) -> Sequence[str]:
+            return ["sh", "-c", f"exec {shlex.join(command)} 2>/dev/full"]
+
+        with self.start(tmp_path, *_UNABLE, wrapped=full) as client:
+            session_id = client.new_session()
+            assert "error" in client.answer_to(client.begin_prompt(session_id, "crash 3"), timeout=20)
+            assert client.prompt(session_id, "say still here", timeout=20).endswith("still here")
 
     def test_an_agent_that_closes_its_input_is_restarted(self, tmp_path: Path) -> None:
         flags = (*self.remembering(tmp_path), "--misbehave", "stops-reading")
