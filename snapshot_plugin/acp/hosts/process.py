@@ -1,4 +1,4 @@
-"""The agent's process (environment, start, end), and reads, stderr and memory of our own process."""
+"""The agent's process (environment, start, end), and the memory of our own process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pathlib import Path
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
-from snapshot_plugin.inert import for_terminal
 
-__all__ = ["AgentProcess", "agent_environment", "end_with_parent", "read_some", "return_large_blocks", "say"]
+__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "end_with_parent", "return_large_blocks"]
 
-_READ_BYTES = 1 << 16
+READ_BYTES = 1 << 16
 """The size of a pipe. Each read allocates this much; glibc would map and unmap a larger block at every read."""
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
@@ -46,21 +45,6 @@ def return_large_blocks() -> None:
     """Make glibc return freed blocks of 256 KB and more to the system; by default it keeps those of long turns."""
     if sys.platform.startswith("linux") and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
-
-
-def read_some(fd: int) -> bytes:
-    """Read what is available; blocks until there is some. Empty once the other side is gone."""
-    try:
-        return os.read(fd, _READ_BYTES)
-    except OSError:
-        return b""
-
-
-def say(text: str) -> None:
-    """Show the user a line on stderr; stdout belongs to the protocol. Nothing fails if stderr cannot be written."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
-        sys.stderr.flush()
 
 
 def _end_of(pid: int) -> int | None:
@@ -138,7 +122,9 @@ class AgentProcess:
 
     def read(self) -> bytes:
         """Read its output; blocks. Empty once it is gone, even if a child of it keeps its output open."""
-        return b"" if self.is_over() else read_some(self._out)
+        with contextlib.suppress(OSError):
+            return b"" if self.is_over() else os.read(self._out, READ_BYTES)
+        return b""
 
     def is_over(self, milliseconds: int | None = None) -> bool:
         """Wait for its output or its end. Returns whether it has ended and all its output was read."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from snapshot_plugin.acp.actions import Actions, GiveUp, Restart
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks, say
+from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks
 from snapshot_plugin.acp.hosts.relay import Relay
 from snapshot_plugin.acp.messages import Message, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced
+from snapshot_plugin.inert import say
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 

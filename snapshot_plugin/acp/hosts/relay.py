@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,9 +31,10 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.draft import plain
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, read_some, say
+from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
 from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse, recorded
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.inert import say
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
@@ -250,7 +252,7 @@ class Relay:
     def pump_client(self) -> None:
         """Handle the client's messages until it hangs up."""
         lines = Lines()
-        while not self._is_closed and (data := read_some(self._client_in)):
+        while not self._is_closed and (data := self._read_client()):
             for line in lines.feed(data):
                 self._client_line(line)
         self._hung_up()
@@ -286,17 +288,13 @@ class Relay:
                 slots = self._commit(batch)
             self._finish(batch, slots)
             if self._observed is not None:
-                self._observe(batch, self._observed)
+                for session_id, event in ((name, each) for name, found in batch.records.items() for each in found):
+                    if isinstance(update := event.get("update"), dict):
+                        self._observed(session_id, update)
             if batch.to_agent:
                 self.to_agent.drain_elsewhere()
             self.to_client.drain()
             self.to_client.wait_for_room()
-
-    def _observe(self, batch: _Batch, observed: Callable[[str, Message], object]) -> None:
-        for session_id, events in batch.records.items():
-            for event in events:
-                if isinstance(update := event.get("update"), dict):
-                    observed(session_id, update)
 
     def keep_time(self) -> None:
         """Call the core's `tick` when it is due, until `close`."""
@@ -386,6 +384,11 @@ class Relay:
     def _write_agent(self, data: bytes) -> bytes:
         """Write everything; returns what could not be written. The agent's pump notices that the agent is gone."""
         return self.agent.send(data) if self.agent is not None else b""
+
+    def _read_client(self) -> bytes:
+        with suppress(OSError):
+            return os.read(self._client_in, READ_BYTES)
+        return b""
 
     def _write_client(self, data: bytes) -> bytes:
         view = memoryview(data)

@@ -116,8 +116,9 @@ class Restarting(HostStage):
             assert client.prompt(session_id, "say one") == "one"
             error = client.answer_to(client.begin_prompt(session_id, "say lost"), timeout=20)["error"]
             assert error["data"]["asnap"]["sent"] is False
-            answered = lambda: client.answer_to(client.begin_prompt(session_id, "remember"))  # noqa: E731 — short
-            wait_until(lambda: "result" in answered(), "a restart of the agent")
+            wait_until(
+                lambda: "result" in client.answer_to(client.begin_prompt(session_id, "remember")), "a restart"
+            )
             assert client.said(session_id).endswith("earlier turns: 1; last prompt: say one")
 
     def test_the_death_of_an_agent_of_another_version_ends_the_connection(self, tmp_path: Path) -> None:
