@@ -94,10 +94,13 @@ class StdioAgent:
         """Write one message; raises `ConnectionError` if the agent is gone."""
         assert self._in is not None  # noqa: S101 — connected in `start`
         self._in.write(encode(message))
-        await self._in.drain()
-        if self._in.is_closing():  # the write failed, which `drain` does not always report
+        try:
+            await self._in.drain()
+            if self._in.is_closing():  # the write failed, which `drain` does not always report
+                raise ConnectionResetError("the agent is gone")
+        except OSError:
             self._process.signal(signal.SIGKILL)  # it may have closed its input and run on
-            raise ConnectionResetError("the agent is gone")
+            raise
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None once the agent is gone."""
