@@ -58,7 +58,7 @@ _VALUES = {
     "state": "a file: keep sessions in it",
     "login": "a file: demand authenticate with the method that it names",
     "refuse": "a file: refuse to make or load sessions while it exists",
-    "hold": "a file: do not answer initialize while it exists",
+    "hold": "a file: initialize, make and load nothing while it exists",
     "name": "what the agent calls itself",
 }
 
