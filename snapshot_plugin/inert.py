@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-__all__ = ["for_terminal", "in_a_cell", "plain", "readable_json", "several", "shell_line"]
+__all__ = ["for_terminal", "in_a_cell", "plain", "readable_json", "say", "several", "shell_line"]
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.DOTALL
@@ -33,6 +35,13 @@ def plain(text: str, *, lines: bool = False) -> str:
     if not lines:
         return _UNSAFE_OR_LINES.sub("", " ".join(text.split()))
     return _UNSAFE.sub("", text)
+
+
+def say(text: str) -> None:
+    """Show the user a line on stderr. A stderr that cannot be written is ignored."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
+        sys.stderr.flush()
 
 
 def for_terminal(text: str) -> str:

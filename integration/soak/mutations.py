@@ -19,7 +19,7 @@ from snapshot_plugin.acp import messages, reducer
 from snapshot_plugin.codec import frame
 from snapshot_plugin.exchange import reading
 from snapshot_plugin.live import lease
-from snapshot_plugin.live.sessions import FlushThread
+from snapshot_plugin.live.schedule import FlushThread
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles

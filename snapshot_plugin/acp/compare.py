@@ -24,6 +24,7 @@ __all__ = [
     "NOTE_BEGINS",
     "NOTE_ENDS",
     "Verdict",
+    "Withheld",
     "compare",
     "is_late_replay",
     "is_note",
@@ -311,7 +312,44 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-# Repeated updates -----------------------------------------------------------------------------------------
+# Updates that are withheld --------------------------------------------------------------------------------
+
+
+class Withheld:
+    """Updates that are kept from the client and the record for a while, by the agent's session id."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[dict[str, Any]]] = {}
+        """Updates of sessions that are being loaded."""
+        self.strays: dict[str, list[dict[str, Any]]] = {}
+        """Updates of unknown sessions, while a session is being created."""
+        self._making = 0
+
+    @contextmanager
+    def of(self, agent_id: str) -> Iterator[list[dict[str, Any]]]:
+        """Collect the session's updates in the list."""
+        held = self.held[agent_id] = []
+        try:
+            yield held
+        finally:
+            del self.held[agent_id]
+
+    @contextmanager
+    def making_sessions(self) -> Iterator[None]:
+        """Hold updates of unknown sessions: they may belong to the session that is being created."""
+        self._making += 1
+        try:
+            yield
+        finally:
+            self._making -= 1
+            if not self._making:
+                self.strays.clear()
+
+    def is_stray(self, agent_id: str, update: dict[str, Any]) -> bool:
+        """Whether *update*, of an unknown session, is held: a session is being created."""
+        if self._making:
+            self.strays.setdefault(agent_id, []).append(update)
+        return bool(self._making)
 
 
 def is_late_replay(said: str, update: dict[str, Any]) -> bool:

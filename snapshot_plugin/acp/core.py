@@ -9,11 +9,11 @@ gets exactly one answer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from snapshot_plugin.acp import events
 from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
@@ -28,8 +28,7 @@ from snapshot_plugin.acp.actions import (
     ToClient,
     refusal,
 )
-from snapshot_plugin.acp.compare import is_late_replay, is_withheld
-from snapshot_plugin.acp.events import DURABLE, answered_by_agent, answered_by_client, asked_by_agent, prompted
+from snapshot_plugin.acp.compare import Withheld, is_late_replay, is_withheld
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -64,6 +63,7 @@ class Core:
     Args:
         view: returns the snapshot of a live session as recorded so far, from memory.
         methods: the requests answered here, by method; see `methods.SessionMethods`.
+        adopt: the stored session that the client's first ``session/new`` continues.
         command: how the agent was started; kept with the sessions.
         patience: timeout for our requests to the agent, in seconds.
         require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
@@ -80,6 +80,7 @@ class Core:
         *,
         view: Callable[[str], SessionSnapshot],
         methods: dict[str, Method],
+        adopt: str | None = None,
         command: Sequence[str] = (),
         patience: float = 60.0,
         require: str = "context",
@@ -90,7 +91,7 @@ class Core:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
-        self.patience, self.require = patience, require
+        self.patience, self.require, self.adopt = patience, require, adopt
         self.only_known, self._remembers = gives_back is not None, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
@@ -112,10 +113,9 @@ class Core:
         self._from_agent: dict[str, Pending] = {}
         self.jobs = jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
-        self._queue, self._making = list[Message](), 0
-        self.held: dict[str, list[Message]] = {}
-        """Updates kept from the client and the record, by the agent's session id; see `withholding`."""
-        self._strays: dict[str, list[Message]] = {}
+        self._queue: list[Message] = []
+        withheld = self._withheld = Withheld()
+        self.held, self.withholding, self.making_sessions = withheld.held, withheld.of, withheld.making_sessions
         self._repeating: dict[str, str] = {}
 
     # From the client --------------------------------------------------------------------------------------
@@ -130,15 +130,31 @@ class Core:
             if "id" in message:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
-            return _passed(message, self.ids.for_agent(message)) if is_sent else []
+            return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
                 return []
             return [ToClient(failure(message["id"], INTERNAL_ERROR, f"{type(error).__name__}: {error}"))]
 
+    def _withdrawn(self, message: Message) -> Actions:
+        """Answer prompts that *message* cancels while they wait for a job or for the agent. They are never sent."""
+        actions, t = Actions(), self.stamp()
+        _, method, session_id, *_ = Pending.of(message)
+        job = self.jobs.at_work_on(session_id)
+        for queue in (self._queue, job.followers if job else []) if method == "session/cancel" else ():
+            for each, pending in [(each, Pending.of(each)) for each in queue]:
+                if pending.method == "session/prompt" and pending.session_id == session_id:
+                    queue.remove(each)
+                    event = {**events.prompted(pending.params, t), **events.never_sent("cancelled", t)}
+                    answer = success(pending.id, {"stopReason": "cancelled"})
+                    actions += [*self.recorded(session_id, event), ToClient(answer)]
+        return actions
+
     def _client_asks(self, message: Message) -> Actions:
         pending = Pending.of(message)
+        if pending.method == "session/new" and self.adopt is not None:
+            pending = pending._replace(session_id=self.adopt)
         session_id = pending.session_id
         if not isinstance(pending.method, str):
             return [ToClient(failure(pending.id, INVALID_REQUEST, "the method is not text"))]
@@ -174,8 +190,9 @@ class Core:
             return _passed(message, self.ids.for_agent(message))
         self._repeating.pop(session_id, None)
         note = self.notes.pop(session_id, None)
+        self._from_client[key] = pending._replace(note=note)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
-        event = prompted(pending.params, self.stamp())
+        event = events.prompted(pending.params, self.stamp())
         return [*self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
@@ -189,7 +206,10 @@ class Core:
         if asked is None:
             return [] if "id" in message else [PASS]  # the agent that asked has ended
         passed = {**message, "id": asked.id} if self.ids.restarts else message
-        return [*self.recorded(asked.session_id, answered_by_client(asked, message)), *_passed(message, passed)]
+        return [
+            *self.recorded(asked.session_id, events.answered_by_client(asked, message)),
+            *_passed(message, passed),
+        ]
 
     # From the agent ---------------------------------------------------------------------------------------
 
@@ -222,9 +242,8 @@ class Core:
             return []
         session_id = self.ids.ours(agent_id) or agent_id
         if session_id not in self.open:
-            if self._making:  # it may be the session that is being created
-                self._strays.setdefault(agent_id, []).append(update)
-            return [] if self._making or session_id in self.closed else self._shown(message)
+            is_kept = self._withheld.is_stray(agent_id, update)
+            return [] if is_kept or session_id in self.closed else self._shown(message)
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
@@ -243,7 +262,7 @@ class Core:
             if key in self._from_agent:
                 return [ToAgent(failure(asked.id, INVALID_REQUEST, _SAME_ID))]
             self._from_agent[key] = asked
-            actions = self.recorded(asked.session_id, asked_by_agent(asked))
+            actions = self.recorded(asked.session_id, events.asked_by_agent(asked))
         return actions + self._shown(message)
 
     def _shown(self, message: Message) -> Actions:
@@ -276,17 +295,19 @@ class Core:
         actions = self._settled(pending, passed)
         if actions and pending.method == "session/prompt":
             actions.append(Checkpoint(pending.session_id or ""))
+            if pending.note and as_object(result).get("stopReason") in (None, "refusal"):  # the model may lack it
+                self.notes.setdefault(pending.session_id or "", pending.note)
         return [*actions, PASS if passed is message else ToClient(passed)]
 
     def _settled(self, pending: Pending, answer: Message) -> Actions:
         """Record the answer to a request about a session that is open here."""
-        return self.recorded(pending.session_id, answered_by_agent(pending, answer, self.stamp()))
+        return self.recorded(pending.session_id, events.answered_by_agent(pending, answer, self.stamp()))
 
     def recorded(self, session_id: str | None, event: Message | None) -> Actions:
         """Record *event*, unless it is None or the session is not open here."""
         if event is None or session_id is None or session_id not in self.open:
             return []
-        return [RecordEvent(session_id, event, not DURABLE.isdisjoint(event))]
+        return [RecordEvent(session_id, event, not events.DURABLE.isdisjoint(event))]
 
     def introduced(self, result: Message) -> bool:
         """Handle the agent's answer to ``initialize``; False for another version of the protocol."""
@@ -343,39 +364,20 @@ class Core:
         """Drop updates that repeat the record until the next prompt: they are a late replay of the agent."""
         self._repeating[session_id] = "\0".join(message.text for message in record.messages)
 
-    @contextmanager
-    def making_sessions(self) -> Iterator[None]:
-        """Hold updates for unknown sessions while a session is being created, until `bind` returns them."""
-        self._making += 1
-        try:
-            yield
-        finally:
-            self._making -= 1
-            if not self._making:
-                self._strays.clear()
-
-    @contextmanager
-    def withholding(self, agent_id: str) -> Iterator[list[Message]]:
-        """Collect the session's updates in the list, and keep them from the client and the record."""
-        held = self.held[agent_id] = []
-        try:
-            yield held
-        finally:
-            del self.held[agent_id]
-
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
         self.ids.bind(session_id, agent_id)
         self.open.add(session_id)
         self.lost.discard(session_id)
-        self.closed.discard(session_id)
-        return self._strays.pop(agent_id, [])
+        self.closed -= {session_id, agent_id}
+        return self._withheld.strays.pop(agent_id, [])
 
     def drop(self, session_id: str) -> None:
-        """Remove the session from the open ones, with its note and setup."""
+        """Remove the session from the open ones, with its note, its setup and the agent's id."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
         self.ids.release(session_id)
+        self.ids.forget(session_id)
         for kept in (self.notes, self.setups, self._repeating):
             kept.pop(session_id, None)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapshot_plugin.acp.messages import Pending
+from snapshot_plugin.acp.messages import Pending, as_object
 
 __all__ = ["DURABLE", "answered_by_agent", "answered_by_client", "asked_by_agent", "never_sent", "prompted"]
 
@@ -65,11 +65,10 @@ def answered_by_client(asked: Pending, answer: Raw) -> Raw | None:
 
 def answered_by_agent(asked: Pending, answer: Raw, t: str) -> Raw | None:
     """Build the event for the agent's answer about a recorded session: the end of a turn or a changed setting."""
-    result = answer.get("result")
+    error, result = answer.get("error"), as_object(answer.get("result"))
     if asked.method == "session/prompt":
-        stop = result if isinstance(result, dict) else {"error": answer.get("error")}
-        return {"stop": stop, "t": t}
-    if not isinstance(result, dict):
+        return {"stop": result if error is None else {"error": error}, "t": t}
+    if error is not None:
         return None
     if asked.method == "session/set_mode":
         return {"config": {"modes": {"currentModeId": asked.params.get("modeId")}}}

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTH_REQUIRED",
-    "CANCELLED",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
-    "METHOD_NOT_FOUND",
     "RESOURCE_NOT_FOUND",
     "ForeignLines",
     "IdMap",
@@ -44,10 +42,8 @@ __all__ = [
 ]
 
 INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-CANCELLED = -32800
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
 
@@ -63,6 +59,8 @@ class Pending(NamedTuple):
     method: str
     session_id: str | None
     params: Message
+    note: str | None = None
+    """The restoration note that was sent with a prompt."""
 
     @classmethod
     def of(cls, message: Message) -> Pending:

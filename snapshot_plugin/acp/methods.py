@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from snapshot_plugin.acp.actions import (
     AgentRefused,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SessionMethods", "begin"]
 
+_T = TypeVar("_T")
 _SETTINGS = ("modes", "models", "configOptions")
 _CANCEL_WITHIN = 5.0
 
@@ -51,9 +52,9 @@ class SessionMethods:
     """The methods of one connection.
 
     Args:
-        adopt: the stored session that the client's first ``session/new`` resumes.
+        adopt: the stored session that the client's first ``session/new`` continues, for `Core`.
         only_stored: refuse to begin new sessions.
-        restores: answer load and resume here; otherwise both go to the agent.
+        restores: restore sessions on load and resume; otherwise the agent loads and replays them itself.
         only_own: list only recorded sessions of this agent.
         on_deleted: called with each session the client deleted, for an undo. May block.
         names_sessions: put ``sessionId`` into the first answer about a session; the SDK's HTTP server routes by it.
@@ -69,7 +70,7 @@ class SessionMethods:
         on_deleted: Callable[[Trashed], object] = lambda _trashed: None,
         names_sessions: bool = False,
     ) -> None:
-        self._adopt, self._only_stored, self._restores = adopt, only_stored, restores
+        self.adopt, self._only_stored, self._restores = adopt, only_stored, restores
         self._on_deleted, self._names_sessions = on_deleted, names_sessions
         self._named: set[str] = set()
         self._listing = ListMethod(only_own=only_own)
@@ -80,19 +81,14 @@ class SessionMethods:
             "session/new": self.new, "session/list": self._listing.list, "session/fork": self.fork,
             "session/close": self.close, "session/delete": self.delete,
         }  # fmt: skip
-        return own | (dict.fromkeys(("session/load", "session/resume"), self.load) if self._restores else {})
+        return own | dict.fromkeys(("session/load", "session/resume"), self.load)
 
     # Beginning --------------------------------------------------------------------------------------------
 
     def new(self, core: Core, pending: Pending) -> Steps[Message]:
         """Start a session; durable before the client gets its id. The first may resume a stored session."""
-        adopted, self._adopt = self._adopt, None
-        if adopted is not None:
-            try:
-                return (yield from self._continued(core, pending, adopted))
-            except Exception:
-                self._adopt = adopted  # the client may log in and ask again
-                raise
+        if pending.session_id is not None and pending.session_id == core.adopt:
+            return (yield from self._continued(core, pending, core.adopt))
         if self._only_stored:
             raise InvalidInput("only stored sessions may continue here (--resume required); load one, or name it")
         with core.making_sessions():
@@ -104,10 +100,7 @@ class SessionMethods:
                 return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
             core.ids.claim(agent_id)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
-            try:
-                session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
-            except (SnapshotError, OSError) as error:  # go on unrecorded rather than refuse the session
-                session_id, problem = agent_id, str(error)
+            session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
             core.setups[session_id] = setup_in(pending.params)
             self._named.add(session_id)
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
@@ -118,8 +111,12 @@ class SessionMethods:
         return {}
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
-        restored = yield from _opened(core, session_id, setup_in(pending.params))
-        yield EarlyAnswer({"sessionId": session_id, **restored.answer()})
+        if session_id in core.open:
+            answer = self._as_it_is(session_id, core.view(session_id))
+        else:
+            answer = (yield from _restored(core, session_id, setup_in(pending.params))).answer()
+        core.adopt = None
+        yield EarlyAnswer({"sessionId": session_id, **answer})
         yield from _replayed(core, session_id)  # after the answer: clients drop updates for unknown sessions
         return {}
 
@@ -134,7 +131,9 @@ class SessionMethods:
                 yield from _replay(core, snapshot)
             return self._as_it_is(session_id, snapshot)
         try:
-            restored = yield from _opened(core, session_id, setup_in(pending.params))
+            if not self._restores:
+                return (yield from _opened(core, session_id, _left_to_the_agent(core, pending, session_id)))
+            restored = yield from _restored(core, session_id, setup_in(pending.params))
         except SnapshotNotFound:
             return (yield from _from_the_agent(core, pending, session_id))
         if replays:
@@ -233,16 +232,20 @@ class SessionMethods:
 # Steps that several methods share -------------------------------------------------------------------------
 
 
-def _opened(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
-    """Resume recording a stored session and restore it; release it again if that fails."""
+def _opened(core: Core, session_id: str, steps: Steps[_T]) -> Steps[_T]:
+    """Resume recording a stored session and run *steps*, which open it in the agent; release it if they fail."""
     yield Do(lambda sessions: sessions.resume(session_id))
     core.open.add(session_id)
     try:
-        restored = yield from restore(core, Wish(session_id, setup, core.require))
+        return (yield from steps)
     except Exception:
         core.drop(session_id)
         yield Do(lambda sessions: sessions.finish(session_id))
         raise
+
+
+def _restored(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
+    restored = yield from _opened(core, session_id, restore(core, Wish(session_id, setup, core.require)))
     yield from told(core, restored)
     return restored
 
@@ -275,6 +278,8 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     is_able = core.can(method.removeprefix("session/"))
     if not is_able or core.only_known or core.ids.is_anothers(session_id, session_id):
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
+    if session_id.endswith(COMPANIONS):  # lists would hide it
+        raise InvalidInput(f"the id {session_id} is reserved: it cannot be recorded")
     with core.making_sessions():
         with core.withholding(session_id) as held:
             try:
@@ -292,6 +297,22 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     return dict(result)
 
 
+def _left_to_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Message]:
+    """Have the agent load a recorded session itself, and resume recording. Its replay is not recorded again."""
+    record = core.view(session_id)
+    agent_id = record.agent_session_id or session_id
+    core.expect_repetition(session_id, record)
+    core.ids.claim(agent_id, session_id)
+    core.bind(session_id, agent_id)
+    with core.withholding(agent_id) as held:
+        result: Message = yield Ask(pending.method, {**pending.params, "sessionId": agent_id})
+    core.setups[session_id] = setup_in(pending.params)
+    for update in held:
+        yield shown(session_id, update)
+    yield RecordEvent(session_id, {**core.agent_event(agent_id), "config": result}, durable=True)
+    return result
+
+
 def _settled(core: Core, session_id: str) -> Steps[None]:
     """Cancel the running turn. If the agent does not end it in time, answer the client as cancelled."""
     if not core.prompts(session_id):
@@ -303,8 +324,8 @@ def _settled(core: Core, session_id: str) -> Steps[None]:
 
 
 def _forget(core: Core, session_id: str) -> None:
+    core.closed |= {session_id, core.ids.agents(session_id)}
     core.drop(session_id)
-    core.closed.add(session_id)
 
 
 def _own_fork(core: Core, parent_id: str, parent: SessionSnapshot, at: int | None) -> str | None:

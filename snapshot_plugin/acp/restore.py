@@ -164,6 +164,7 @@ def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) ->
         if core.ids.is_anothers(record.agent_session_id, record.session_id):
             tried.append("load: the agent has another session under this id now")
             return
+        core.ids.bind(record.session_id, record.agent_session_id)  # the agent may send requests while it loads
         yield _loaded
         yield _resumed
 

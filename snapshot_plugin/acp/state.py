@@ -111,8 +111,9 @@ def told_messages(snapshot: SessionSnapshot) -> int:
 
 
 def is_untold(snapshot: SessionSnapshot) -> bool:
-    """Whether the agent's session is empty: no prompt has carried the restoration note to it yet."""
-    return 0 < len(snapshot.messages) <= told_messages(snapshot)
+    """Whether the agent's session is empty: no prompt has carried the restoration note to its model yet."""
+    told = told_messages(snapshot)
+    return bool(snapshot.messages and told) and all(turn.is_void for turn in turns(snapshot.messages[told:]))
 
 
 def with_restored(snapshot: SessionSnapshot, report: Raw, messages: int) -> SessionSnapshot:
@@ -317,6 +318,11 @@ class Turn(NamedTuple):
         """Whether the model lacks it because the agent refused it, or it never reached the agent."""
         ends = [noted_in(message) for message in self.messages]
         return any(end.get("stopReason") == "refusal" or "unsent" in end for end in ends)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the model may lack it because it was refused, failed, or never reached the agent."""
+        return self.refused or any("error" in noted_in(message) for message in self.messages)
 
 
 def turns(messages: Sequence[Message]) -> Iterator[Turn]:

@@ -52,9 +52,9 @@ class Supervision:
     def agent_ended(self, how: str = "") -> Actions:
         """Handle the end of the agent. Pending requests are answered immediately; none is sent again."""
         core = self._core
+        fate, again = self._fate()
         core.is_up = False
         core.lost |= core.open
-        fate, again = self._fate()
         if not again:
             core.is_over = True
         waiting, actions = core.cut_connection()
@@ -87,11 +87,12 @@ class Supervision:
 
     def _fate(self) -> tuple[str, bool]:
         core = self._core
-        if self.stopped or not self.restarts:
+        if self.stopped or not self.restarts or core.transparent:
             return self.stopped or "the agent ended", False
         now = core.now()
-        self._deaths.append(now)
-        if len(self._deaths) < _DEATHS or now - self._deaths[0] >= _WITHIN:
+        # Time in which the agent was never ready does not count: it may hang in each start.
+        self._deaths.append(now if core.is_up or not self._deaths else self._deaths[-1])
+        if len(self._deaths) < _DEATHS or self._deaths[-1] - self._deaths[0] >= _WITHIN:
             return "the agent ended; it is being restarted and the session will be restored", True
         command = " ".join(core.agent.command)
         hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]

@@ -11,8 +11,8 @@
 `session`     `LiveSession`: leased, spooled, reduced, saved; lists how each failure is handled
 `storing`     its lease and spool; saving after another process wrote, deleted or damaged the session;
               `Steps`: work that runs both in threads and in event loops
-`sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process; `Schedule`:
-              when they are saved
+`sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process
+`schedule`    when they are saved and flushed
 `recovery`    turns a dead owner's records into a snapshot, exactly once
 `label`       title, tags, pin and note, as part of a snapshot
 ============  =======================================================================================

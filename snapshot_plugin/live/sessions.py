@@ -1,26 +1,24 @@
 """Begin, resume, finish, list and delete the live sessions of one process, for hosts that record events.
 
 Synchronous and thread-safe; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Two daemon
-threads save and flush; they sleep while nothing is due. `Schedule` decides when a session is saved: soon after a
-significant event, after an interval, and after a failure.
+threads save and flush (`schedule`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from time import monotonic
-from typing import Any, Final
+from typing import Any
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
 from snapshot_plugin.live.recovery import Spooled, with_spool
+from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.storing import run
 from snapshot_plugin.model.ids import short_id
@@ -29,10 +27,8 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 
-__all__ = ["FLUSH_INTERVAL", "FlushThread", "LiveSessions", "MakeReducer", "SaveThread", "Schedule", "backoff"]
+__all__ = ["LiveSessions", "MakeReducer"]
 
-FLUSH_INTERVAL: Final = 1.0
-"""Seconds between flushes: the most that a power cut can lose of an unfinished turn."""
 MakeReducer = Callable[[SessionSnapshot], Reducer]
 """Makes the reducer of a session, given the snapshot it continues from."""
 
@@ -108,8 +104,8 @@ class LiveSessions:
     def begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None = None) -> LiveSession:
         """Record a new session that starts as *snapshot*; *first*, its first event, is durable on return.
 
-        If the disk refuses, the session starts anyway: `LiveSession.trouble` says why it is not recorded, and every
-        event retries. A snapshot that has messages (a fork) is saved first.
+        If the store refuses, the session starts anyway: `LiveSession.trouble` says why it is not recorded, and
+        every event retries. A snapshot that has messages (a fork) is saved first.
 
         Raises:
             SessionLocked: another process owns the session.
@@ -121,7 +117,9 @@ class LiveSessions:
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
         try:
             run(live.taking(), self.store)
-        except StoreUnavailable as error:
+        except SessionLocked:
+            raise
+        except SnapshotError as error:  # the disk refused, or the key of the store is missing
             live.failed("spool", error)
         if snapshot.messages or short_id(live.session_id) != live.session_id:  # places keep only the short id
             live.must_be_saved()
@@ -204,10 +202,11 @@ class LiveSessions:
     def newest(self, session_id: str) -> Spooled:
         """A session as it is now, live here or elsewhere, or stored. See `with_spool` for what it raises."""
         context, live = self._context, self.open.get(session_id)
-        if live is not None:
-            live.save()
-        place = context.place if live is None else None
-        return with_spool(self.store, place, session_id, now=self.clock(), more=context.reducers)
+        if live is None:
+            return with_spool(self.store, context.place, session_id, now=self.clock(), more=context.reducers)
+        live.save()  # if the store refuses, the session is still returned as it is
+        snapshot, ref = live.snapshot(), live.ref
+        return Spooled(snapshot, ref.seq if ref else 0, len(snapshot.messages), 0)
 
     def has(self, session_id: str) -> bool:
         """Whether there is such a session, live here or stored."""
@@ -245,143 +244,3 @@ class LiveSessions:
                 self.store.save(stored.snapshot, trigger="delete", base=stored.ref.seq, labels=labels)
             return self.store.delete(session_id)
         return None
-
-
-def backoff(failures: int, *, first: float, most: float) -> float:
-    """Seconds to wait after *failures* in a row: *first*, doubled with each failure, at most *most*."""
-    doublings = min(failures - 1, 32)
-    return float(min(first * 2**doublings, most))
-
-
-class Schedule:
-    """When the next save is due. It has no clock: the caller passes in each event and its time."""
-
-    def __init__(
-        self,
-        *,
-        now: float,
-        interval: float = math.inf,
-        debounce: float = 0.3,
-        retry_first: float = 1.0,
-        retry_max: float = 60.0,
-    ) -> None:
-        self.interval = interval
-        self.failures = 0
-        self._debounce, self._retry_first, self._retry_max = debounce, retry_first, retry_max
-        self._since = now
-        self._touched: float | None = None
-
-    @property
-    def due(self) -> float:
-        """One interval after the last try, or shortly after a significant event; after a failure, the backoff."""
-        if self.failures:
-            return self._since + self.retry_in
-        regular = self._since + self.interval
-        return regular if self._touched is None else min(regular, self._touched + self._debounce)
-
-    @property
-    def retry_in(self) -> float:
-        """Seconds until the next retry after a failure."""
-        return backoff(self.failures, first=self._retry_first, most=self._retry_max)
-
-    def touched(self, now: float) -> None:
-        """A significant event happened. Only the first sets the due time, so a stream of events cannot delay it."""
-        if self._touched is None:
-            self._touched = now
-
-    def begun(self) -> None:
-        """A save begins. It may not contain later events."""
-        self._touched = None
-
-    def saved(self, now: float) -> None:
-        """The save succeeded."""
-        self._since, self.failures = now, 0
-
-    def failed(self, now: float) -> None:
-        """The save failed."""
-        self._since, self.failures = now, self.failures + 1
-
-
-class SaveThread:
-    """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._due: dict[LiveSession, Schedule] = {}
-        self._thread: threading.Thread | None = None
-        self._is_stopped = False
-
-    def touch(self, session: LiveSession) -> None:
-        """Save *session* soon. Calls until then are coalesced into one save."""
-        with self._changed:
-            self._due.setdefault(session, Schedule(now=monotonic())).touched(monotonic())
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
-                self._thread.start()
-            self._changed.notify()
-
-    def forget(self, session: LiveSession) -> None:
-        """Stop saving *session*. A save in progress continues."""
-        with self._changed:
-            self._due.pop(session, None)
-
-    def stop(self) -> None:
-        """End the thread after any save in progress."""
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify()
-
-    def _run(self) -> None:
-        while found := self._next():
-            session, schedule = found
-            succeeded = session.save_scheduled()
-            with self._changed:
-                (schedule.saved if succeeded else schedule.failed)(monotonic())
-                if schedule.due == math.inf:  # neither a retry nor a further save is due
-                    self._due.pop(session, None)
-
-    def _next(self) -> tuple[LiveSession, Schedule] | None:
-        """Wait until the save of a session is due, and return that session; None after `stop`."""
-        with self._changed:
-            while not self._is_stopped:
-                found = min(self._due.items(), key=lambda each: each[1].due, default=None)
-                left = found[1].due - monotonic() if found else None
-                if found is not None and left is not None and left <= 0:
-                    found[1].begun()
-                    return found
-                self._changed.wait(left)
-            return None
-
-
-class FlushThread:
-    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. Sleeps until the next `wake`."""
-
-    def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
-        self._flush, self._interval = flush, interval
-        self.due = threading.Event()
-        """Set while a flush is due: `wake` would do nothing."""
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
-
-    def wake(self) -> None:
-        """Schedule a flush. Calls while one is due return immediately."""
-        if not self.due.is_set():
-            self.due.set()
-            with self._starting:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, daemon=True, name="asnap flush")
-                    self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread without flushing."""
-        self._stopped.set()
-        self.due.set()
-
-    def _run(self) -> None:
-        while True:
-            self.due.wait()
-            if self._stopped.wait(self._interval):
-                return
-            self.due.clear()  # before the flush, so that records appended during it are flushed next time
-            self._flush()

@@ -14,7 +14,7 @@ import anyio.abc
 
 from snapshot_plugin.errors import SessionLocked, SnapshotError
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.live.sessions import Schedule
+from snapshot_plugin.live.schedule import Schedule
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.model.ids import check_session_id

@@ -342,6 +342,39 @@ def test_agent_that_keeps_crashing_is_given_up_and_the_client_is_told() -> None:
     assert [answer["id"] for answer in answers(actions)] == [7]
 
 
+def test_agent_that_hangs_in_every_start_is_given_up_and_the_client_is_told() -> None:
+    clock = Clock()
+    core = started(clock)
+    supervision = Supervision(core, restarts=True)
+    assert isinstance(supervision.agent_ended()[-1], Restart)
+    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=[])) == []
+    actions: Actions = []
+    for _ in range(4):
+        supervision.agent_started()
+        clock.now += 600  # its patience is over
+        actions = core.tick(clock.now)
+    assert isinstance(actions[-1], GiveUp)
+    assert [answer["id"] for answer in answers(actions)] == [7]
+
+
+def test_agent_that_dies_now_and_then_is_restarted_each_time() -> None:
+    clock = Clock()
+    core = started(clock)
+    supervision = Supervision(core, restarts=True)
+    for _ in range(9):
+        assert isinstance(supervision.agent_ended()[-1], Restart)
+        (hello,) = sent(supervision.agent_started())
+        core.from_agent({"id": hello["id"], "result": started_as()})
+        clock.now += 16
+
+
+def test_session_that_lists_would_hide_is_not_loaded_from_the_agent() -> None:
+    core = started(loadSession=True)
+    resuming = work(core.from_client(asked("session/load", 3, sessionId="x+memory", cwd="/", mcpServers=[])))
+    (answer,) = answers(core.done(resuming.number, error=SnapshotNotFound("none")))
+    assert answer["error"]["code"] == -32602
+
+
 def test_error_given_as_a_string_is_accepted() -> None:
     assert AgentRefused("no", "no").code is None
     assert not AgentRefused("no", "no").wants_login

@@ -77,11 +77,13 @@ class TestSdkAgent(Hosted, Answers, Login, Loading, Notes, Recording, Trouble):
 class TestProvider(Hosted, Loading, AgentMemory, Notes, Recording, Trouble):
     """An orchestrator whose sessions `AcpProvider` starts, each with an agent of its own.
 
-    Logging in and answering malformed requests are the orchestrator's business. Three more cases are left out: it
-    lists sessions without an agent, and `create_or_resume_session` refuses to start where the store cannot be read.
+    Logging in and answering malformed requests are the orchestrator's business. Four more cases are left out: it
+    lists sessions without an agent, `create_or_resume_session` refuses to start where the store cannot be read, and
+    requests of an agent that loads a session go to the orchestrator's own client.
     """
 
     kind = "provider"
     test_a_session_without_a_title_is_listed_with_its_first_prompt = None  # type: ignore[assignment]
     test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them = None  # type: ignore[assignment]
     test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told = None  # type: ignore[assignment]
+    test_requests_of_the_agent_during_a_load_name_the_session_as_the_client_does = None  # type: ignore[assignment]

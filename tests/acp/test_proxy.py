@@ -334,6 +334,43 @@ class TestRestore:
             assert client.prompt(session_id, "say two") == "two"
             assert "restoration-note" not in str(client.updates(session_id))
 
+    def test_session_that_the_agent_loads_by_itself_is_recorded_further(self, tmp_path: Path) -> None:
+        flags = ("--state", str(tmp_path / "agent.json"))
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        for number in range(2):
+            with proxied(tmp_path, *flags, run=("--resume", "off")) as client:
+                client.initialize()
+                _, updates = history(client, session_id)
+                assert words(updates)[:2] == [("user", "say one"), ("agent", "one")]
+                assert words(history(client, session_id)[1])[:2] == [("user", "say one"), ("agent", "one")]
+                assert client.prompt(session_id, f"say more {number}") == f"more {number}"
+        with proxied(tmp_path, *flags) as client:
+            client.initialize()
+            said = [text for who, text in words(history(client, session_id)[1]) if who == "agent"]
+            assert said == ["one", "more 0", "more 1"]
+
+    def test_session_that_only_the_agent_has_is_recorded_once_it_loads_it_by_itself(self, tmp_path: Path) -> None:
+        flags = ("--state", str(tmp_path / "agent.json"))
+        with proxied(tmp_path / "elsewhere", *flags) as client:
+            client.initialize()
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with proxied(tmp_path / "here", *flags, run=("--resume", "off")) as client:
+            client.initialize()
+            history(client, session_id)
+            client.prompt(session_id, "say two")
+        with proxied(tmp_path / "here", *flags) as client:
+            client.initialize()
+            assert [text for _, text in words(history(client, session_id)[1])] == [
+                "say one",
+                "one",
+                "say two",
+                "two",
+            ]
+
     def test_require_stored_sessions_refuses_to_start_an_empty_one(self, tmp_path: Path) -> None:
         with proxied(tmp_path, run=("--resume", "required")) as client:
             client.initialize()

@@ -149,6 +149,24 @@ def answer_to(asks: int, shown: IO[bytes], method: str, params: Json) -> Json:
     return message
 
 
+def test_proxy_whose_thread_fails_ends_and_leaves_no_client_waiting(tmp_path: Path) -> None:
+    def read() -> bytes:
+        raise RuntimeError("can't start new thread")
+
+    agent = Said([])
+    agent.read, agent.end = read, lambda **_how: 0  # type: ignore[method-assign, attr-defined]
+    sessions = LiveSessions(FilesystemStore(tmp_path), AcpReducer)
+    client_in, asks = os.pipe()
+    proxy = Proxy(["agent"], sessions, SessionMethods(), client_in=client_in, client_out=asks)
+    relay = threading.Thread(target=proxy.run, args=(agent,), daemon=True)
+    relay.start()
+    relay.join(20)
+    assert not relay.is_alive()
+    assert proxy.end() == 1
+    for fd in (asks, client_in):
+        os.close(fd)
+
+
 def test_no_update_reaches_the_client_once_recording_has_ended(tmp_path: Path) -> None:
     """At a planned stop the agent's last words may still be in its pipe when the sessions are saved."""
     sessions = LiveSessions(FilesystemStore(tmp_path), AcpReducer)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, StoreUnavailable
+from snapshot_plugin.errors import Fenced, InvalidInput, KeyMissing, SessionLocked, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.place import FileHold, FilePlace
 from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
@@ -21,7 +21,7 @@ from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing import FaultyStore
+from snapshot_plugin.testing import Fault, FaultyStore
 from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 
 KEY = "asnap-key-" + "A" * 43
@@ -277,6 +277,18 @@ def test_list_and_newest_show_the_current_state_of_live_sessions(sessions: LiveS
     assert (sessions.has("s"), sessions.has("t"), sessions.has("")) == (True, False, False)
 
 
+def test_newest_has_what_the_store_refuses_to_save(store: FilesystemStore, told: Told) -> None:
+    faulty = FaultyStore(store)
+    sessions = opened(faulty, told)
+    live = sessions.begin(blank())
+    live.record({"say": "one"})
+    assert live.save().status == "saved"
+    live.record({"say": "two"})
+    faulty.script = lambda call: Fault(error=StoreUnavailable("full")) if call.method == "save" else None
+    assert texts(sessions.newest("s").snapshot) == ["one", "two"]
+    sessions.close()
+
+
 def test_deleted_session_is_closed_and_moved_to_the_trash(sessions: LiveSessions) -> None:
     sessions.begin(blank(), {"say": "one"}).save()
     assert sessions.delete("s") is not None
@@ -474,14 +486,19 @@ def test_a_store_without_a_live_place_saves_durable_events_at_once() -> None:
     sessions.close()
 
 
+@pytest.mark.parametrize("error", [StoreUnavailable, KeyMissing])
 def test_failing_lease_is_retried_at_every_event_and_reported_once(
-    store: FilesystemStore, sessions: LiveSessions, told: Told, monkeypatch: pytest.MonkeyPatch
+    store: FilesystemStore,
+    sessions: LiveSessions,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[SnapshotError],
 ) -> None:
     asked: list[str] = []
 
     def refuse(_place: FilePlace, session_id: str, _owner: object) -> None:
         asked.append(session_id)
-        raise StoreUnavailable("read-only", session_id=session_id)
+        raise error("read-only", session_id=session_id)
 
     take = FilePlace.take
     monkeypatch.setattr(FilePlace, "take", refuse)
@@ -489,7 +506,7 @@ def test_failing_lease_is_retried_at_every_event_and_reported_once(
     for text in ("one", "two"):
         assert not live.record({"say": text})
     assert len(asked) == 3
-    assert told.failures == [("spool", "store_unavailable")]
+    assert told.failures == [("spool", error.code)]
     assert live.trouble is not None
     monkeypatch.setattr(FilePlace, "take", take)
     assert not live.record({"say": "three"})  # leased now, and the first two are in no spool

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.live.sessions import Schedule, backoff
+from snapshot_plugin.live.schedule import Schedule, backoff
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore

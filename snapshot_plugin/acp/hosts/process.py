@@ -1,10 +1,11 @@
-"""The agent's process (environment, start, end), and reads, stderr and memory of our own process."""
+"""The agent's process (environment, start, end), and the memory of our own process."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -13,11 +14,10 @@ from pathlib import Path
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
-from snapshot_plugin.inert import for_terminal
 
-__all__ = ["AgentProcess", "agent_environment", "end_with_parent", "read_some", "return_large_blocks", "say"]
+__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "end_with_parent", "return_large_blocks"]
 
-_READ_BYTES = 1 << 16
+READ_BYTES = 1 << 16
 """The size of a pipe. Each read allocates this much; glibc would map and unmap a larger block at every read."""
 _PR_SET_PDEATHSIG = 1
 _M_MMAP_THRESHOLD = -3
@@ -47,18 +47,11 @@ def return_large_blocks() -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, 256 << 10)
 
 
-def read_some(fd: int) -> bytes:
-    """Read what is available; blocks until there is some. Empty once the other side is gone."""
+def _end_of(pid: int) -> int | None:
     try:
-        return os.read(fd, _READ_BYTES)
-    except OSError:
-        return b""
-
-
-def say(text: str) -> None:
-    """Show the user a line on stderr; stdout belongs to the protocol."""
-    sys.stderr.write(for_terminal(f"asnap: {text}\n"))
-    sys.stderr.flush()
+        return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    except OSError:  # the kernel is too old
+        return None
 
 
 class AgentProcess:
@@ -107,6 +100,12 @@ class AgentProcess:
         self._process, self.pid = process, process.pid
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
+        self.end_fd = _end_of(process.pid)
+        """A file descriptor that is readable once the process has ended; None if the system has none."""
+        self._ready = select.poll()
+        for fd in (self._out, self.end_fd):
+            if fd is not None:
+                self._ready.register(fd, select.POLLIN)
 
     def send(self, data: bytes) -> bytes:
         """Write everything. Returns the lines that were not fully written because the agent is gone."""
@@ -116,12 +115,21 @@ class AgentProcess:
                 view = view[os.write(self._in, view) :]
         except OSError:
             written = len(data) - len(view)
+            if self._process.poll() is None:  # it closed its input, so it can never be asked again
+                self.signal(signal.SIGKILL)
             return data[data.rfind(b"\n", 0, written) + 1 :]
         return b""
 
     def read(self) -> bytes:
-        """Read its output; blocks. Empty once it is gone."""
-        return read_some(self._out)
+        """Read its output; blocks. Empty once it is gone, even if a child of it keeps its output open."""
+        with contextlib.suppress(OSError):
+            return b"" if self.is_over() else os.read(self._out, READ_BYTES)
+        return b""
+
+    def is_over(self, milliseconds: int | None = None) -> bool:
+        """Wait for its output or its end. Returns whether it has ended and all its output was read."""
+        ready = dict(self._ready.poll(milliseconds))
+        return bool(ready) and self._out not in ready
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the agent and its children."""
@@ -145,4 +153,7 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
+        if self.end_fd is not None:
+            os.close(self.end_fd)
+            self.end_fd = None
         return self._process.wait()

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from snapshot_plugin.acp.actions import Actions, GiveUp, Restart
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks, say
+from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks
 from snapshot_plugin.acp.hosts.relay import Relay
 from snapshot_plugin.acp.messages import Message, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced
+from snapshot_plugin.inert import say
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -56,6 +57,7 @@ class Proxy:
         self._core = Core(
             view=lambda session_id: sessions.open[session_id].snapshot(),
             methods=methods.by_name(),
+            adopt=methods.adopt,
             command=command,
             require=require,
             patience=patience,
@@ -86,7 +88,7 @@ class Proxy:
             agent.to_conductor, self._relay.unwrap = self._relay.send_client, agent.unwrapped
         relay = self._relay
         for name, work in (("client", relay.pump_client), ("agent", self._keep_agent), ("clock", relay.keep_time)):
-            threading.Thread(target=work, daemon=True, name=f"asnap {name}").start()
+            threading.Thread(target=relay.guard, args=(work,), daemon=True, name=f"asnap {name}").start()
         self.closing.wait()
 
     def pass_on(self, number: int) -> None:
@@ -100,6 +102,7 @@ class Proxy:
         Returns 0 unless the agent could not be kept running, a session was taken over, or a save failed.
         """
         self.closing.set()
+        self._status = self._status or int(self._relay.has_failed)
         self._relay.close()
         with self._starting:
             if self._relay.agent is not None:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,9 +31,11 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.draft import plain
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, read_some, say
+from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
 from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse, recorded
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.inert import say
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -220,7 +223,7 @@ class Relay:
         """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
         self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
         self._restarts, self._observed = restarts, observed
-        self._lock, self._is_over = threading.Lock(), False
+        self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
 
     def stop(self) -> None:
@@ -237,10 +240,19 @@ class Relay:
 
     # Three threads: one for each direction, and the clock -------------------------------------------------
 
+    def guard(self, work: Callable[[], None]) -> None:
+        """Run the *work* of a thread. If it fails, hang up: the client must not wait for answers forever."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 — it is logged
+            log_failure("a thread of the proxy failed", error)
+            self.has_failed = True
+            self._hung_up()
+
     def pump_client(self) -> None:
         """Handle the client's messages until it hangs up."""
         lines = Lines()
-        while not self._is_closed and (data := read_some(self._client_in)):
+        while not self._is_closed and (data := self._read_client()):
             for line in lines.feed(data):
                 self._client_line(line)
         self._hung_up()
@@ -276,17 +288,13 @@ class Relay:
                 slots = self._commit(batch)
             self._finish(batch, slots)
             if self._observed is not None:
-                self._observe(batch, self._observed)
+                for session_id, event in ((name, each) for name, found in batch.records.items() for each in found):
+                    if isinstance(update := event.get("update"), dict):
+                        self._observed(session_id, update)
             if batch.to_agent:
                 self.to_agent.drain_elsewhere()
             self.to_client.drain()
             self.to_client.wait_for_room()
-
-    def _observe(self, batch: _Batch, observed: Callable[[str, Message], object]) -> None:
-        for session_id, events in batch.records.items():
-            for event in events:
-                if isinstance(update := event.get("update"), dict):
-                    observed(session_id, update)
 
     def keep_time(self) -> None:
         """Call the core's `tick` when it is due, until `close`."""
@@ -376,6 +384,11 @@ class Relay:
     def _write_agent(self, data: bytes) -> bytes:
         """Write everything; returns what could not be written. The agent's pump notices that the agent is gone."""
         return self.agent.send(data) if self.agent is not None else b""
+
+    def _read_client(self) -> bytes:
+        with suppress(OSError):
+            return os.read(self._client_in, READ_BYTES)
+        return b""
 
     def _write_client(self, data: bytes) -> bytes:
         view = memoryview(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ __all__ = ["StdioAgent"]
 _CHUNK = 1 << 20
 _STDERR_LINES = 20
 _PATIENCE = 2.0
+_LATE = 0.05
 log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
@@ -73,14 +75,32 @@ class StdioAgent:
         protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader())
         transport, _ = await loop.connect_write_pipe(lambda: protocol, process.stdin)
         self._in = asyncio.StreamWriter(transport, protocol, None, loop)
+        if process.end_fd is not None:
+            loop.add_reader(process.end_fd, self._process_ended)
+
+    def _process_ended(self) -> None:
+        """Close the agent's output once it is read: a child of the agent may keep it open."""
+        self._unwatch()
+        if self._process.is_over(0):
+            self._pipes[0].close()
+        elif not self._pipes[0].is_closing():
+            asyncio.get_running_loop().call_later(_LATE, self._process_ended)
+
+    def _unwatch(self) -> None:
+        if self._process.end_fd is not None:
+            asyncio.get_running_loop().remove_reader(self._process.end_fd)
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write one message; raises `ConnectionError` if the agent is gone."""
         assert self._in is not None  # noqa: S101 — connected in `start`
         self._in.write(encode(message))
-        await self._in.drain()
-        if self._in.is_closing():  # the write failed, which `drain` does not always report
-            raise ConnectionResetError("the agent is gone")
+        try:
+            await self._in.drain()
+            if self._in.is_closing():  # the write failed, which `drain` does not always report
+                raise ConnectionResetError("the agent is gone")
+        except OSError:
+            self._process.signal(signal.SIGKILL)  # it may have closed its input and run on
+            raise
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None once the agent is gone."""
@@ -114,6 +134,7 @@ class StdioAgent:
             raise cancelled
 
     async def _close(self) -> None:
+        self._unwatch()
         (self._in or self._process.stdin).close()
         # In a thread of its own: many stubborn agents must not use up the threads that the store needs.
         stop = partial(self._process.stop, patience=_PATIENCE)

@@ -17,6 +17,7 @@ when stdin closes. Each line of the last text block of a prompt is one command:
 ``remember``             says how many earlier turns it remembers, and the last prompt among them
 ``echo-blocks``          says, as JSON, the blocks of this prompt exactly as they reached it
 ``crash <n>``            streams n chunks and kills itself
+``leave-child``          starts a child process that keeps the agent's output open
 ``notice <words>``       says the words without storing them
 ``stop <reason>`` ends the turn with this stop reason
 ``fail [words]``         answers the prompt with an error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -85,12 +86,16 @@ class Agent:
 
     def run(self) -> None:
         """Serve the client until it hangs up."""
+        wrong = self._options.misbehaves
         for message in self._peer.messages():
             if message.get("method") == "session/cancel":
                 self._cancel((message.get("params") or {}).get("sessionId"))
             elif "id" in message:
                 self._serve(message)
-        while "outlives-stdin" in self._options.misbehaves:
+            if message.get("method") == "session/prompt" and "stops-reading" in wrong and not self._restarted:
+                os.close(0)
+                break
+        while wrong & {"outlives-stdin", "stops-reading"}:
             time.sleep(1)
 
     def _serve(self, message: Params) -> None:
@@ -116,10 +121,15 @@ class Agent:
     def _check_admission(self, method: str) -> None:
         if method not in _NEEDS_LOGIN:
             return
+        self._hold()
         if not self._logged_in:
             raise RefusedRequest(_LOGIN, "log in first")
         if exists(self._options.refuse):
             raise RefusedRequest(_NOT_TODAY, "not today")
+
+    def _hold(self) -> None:
+        while exists(self._options.hold):
+            time.sleep(_LATE)
 
     def _authenticate(self, request_id: Any, params: Params) -> None:
         if self._options.login and params["methodId"] != read(self._options.login).strip():
@@ -139,15 +149,15 @@ class Agent:
         if self._restarted and "refuses-when-restarted" in self._options.misbehaves:
             self._peer.refuse(request_id, _INTERNAL, "not again")
             return
-        while exists(self._options.hold):
-            time.sleep(_LATE)
+        self._hold()
         capabilities = {
             "loadSession": "load" in can,
             "promptCapabilities": {"image": True, "embeddedContext": True},
             "sessionCapabilities": {name: {} for name in sorted(can - {"load"})},
         }
         info = {"name": self._options.name, "title": "Scripted agent", "version": "1.0"}
-        result = {"protocolVersion": 1, "agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
+        result: Params = {"agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
+        result["protocolVersion"] = 2 if "version-2" in self._options.misbehaves else 1
         if self._options.login:
             result["authMethods"] = [{"id": "key-1", "name": "First key"}, {"id": "key-2", "name": "Second key"}]
         self._peer.answer(request_id, result)
@@ -170,6 +180,8 @@ class Agent:
         if "session-active" in wrong and self._loads == 1:
             raise RefusedRequest(_INTERNAL, "Session is active in another process")
         session = self._stored(params["sessionId"])
+        if "asks-on-load" in wrong:
+            self._peer.begin("fs/read_text_file", {"sessionId": session.id, "path": "/notes.txt"})
         if "blank-load" in wrong:
             session.turns = []
         if "foreign-turns" in wrong:
@@ -233,7 +245,7 @@ class Agent:
 
     def _set_mode(self, request_id: Any, params: Params) -> None:
         self._at(params["sessionId"]).mode = params["modeId"]
-        self._peer.answer(request_id, {})
+        self._peer.answer(request_id, self._nothing)
 
     def _set_option(self, request_id: Any, params: Params) -> None:
         live = self._at(params["sessionId"])
@@ -244,7 +256,11 @@ class Agent:
 
     def _set_model(self, request_id: Any, params: Params) -> None:
         self._at(params["sessionId"]).unstable_model = params["modelId"]
-        self._peer.answer(request_id, {})
+        self._peer.answer(request_id, self._nothing)
+
+    @property
+    def _nothing(self) -> Params | None:
+        return None if "null-results" in self._options.misbehaves else {}
 
     # Turns ------------------------------------------------------------------------------------------------
 

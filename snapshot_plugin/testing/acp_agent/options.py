@@ -47,6 +47,10 @@ MISBEHAVIOURS = {
     "dies-when-restarted": "kills itself on initialize, except in its first process",
     "refuses-when-restarted": "refuses initialize, except in its first process",
     "outlives-stdin": "does not end when its stdin does",
+    "stops-reading": "closes its stdin after a prompt, except in later processes, and runs on",
+    "null-results": "answers with null where it has nothing to say",
+    "asks-on-load": "asks the client for a file on session/load",
+    "version-2": "speaks version 2 of the protocol",
 }
 
 
@@ -54,7 +58,7 @@ _VALUES = {
     "state": "a file: keep sessions in it",
     "login": "a file: demand authenticate with the method that it names",
     "refuse": "a file: refuse to make or load sessions while it exists",
-    "hold": "a file: do not answer initialize while it exists",
+    "hold": "a file: initialize, make and load nothing while it exists",
     "name": "what the agent calls itself",
 }
 

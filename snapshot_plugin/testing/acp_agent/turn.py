@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -204,6 +205,10 @@ def _crash(act: RunningTurn, rest: str) -> None:
     die()
 
 
+def _leave_child(_act: RunningTurn, _rest: str) -> None:
+    os.posix_spawnp("sleep", ["sleep", "120"], os.environ)  # it ends with the agent's process group
+
+
 def _plan(act: RunningTurn, _rest: str) -> None:
     steps = [("Look", "completed"), ("Leap", "in_progress")]
     entries = [{"content": content, "priority": "medium", "status": status} for content, status in steps]
@@ -301,6 +306,7 @@ _COMMANDS: dict[str, Callable[[RunningTurn, str], None]] = {
     "remember": _remember,
     "echo-blocks": lambda act, _rest: act.say(json.dumps(act.prompt)),
     "crash": _crash,
+    "leave-child": _leave_child,
     "notice": lambda act, rest: act.notice(rest),
     "stop": _stop,
     "fail": _fail,

@@ -139,6 +139,24 @@ class Answers(HostStage):
             assert client.prompt(client.new_session(), "say one") == "one"
         assert client.stderr.count("not ACP") <= 5
 
+    def test_a_prompt_that_is_cancelled_while_it_waits_for_a_load_never_runs(self, tmp_path: Path) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with self.start(tmp_path, "--hold", str(hold)) as client:
+            hold.touch()
+            params = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+            loading = client.begin("session/load", params)
+            waiting = client.begin_prompt(session_id, "say never")
+            client.notify("session/cancel", {"sessionId": session_id})
+            assert client.answer_to(waiting)["result"] == {"stopReason": "cancelled"}
+            hold.unlink()
+            assert "result" in client.answer_to(loading)
+            assert client.prompt(session_id, "say two").endswith("two")
+            assert "never" not in client.said(session_id)
+            assert len(answers(client, waiting)) == 1
+
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:
             asked = client.begin("_vendor/thing", {"b": 1})

@@ -171,6 +171,22 @@ class Adopting(HostStage):
             assert "say one" in client.prompt(session_id, "echo-blocks")
             assert client.new_session() != session_id, "later ones are new"
 
+    def test_a_client_that_also_loads_the_stored_session_gets_it_twice_and_it_is_recorded(
+        self, tmp_path: Path
+    ) -> None:
+        flags = self.remembering(tmp_path)
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        params = {"sessionId": session_id, "cwd": "/", "mcpServers": []}
+        requests = [("session/new", {"cwd": "/", "mcpServers": []}), ("session/load", params)]
+        for number, order in enumerate((requests, requests[::-1])):
+            with self.start(tmp_path, *flags, session=session_id) as client:
+                for asked in [client.begin(method, params) for method, params in order]:
+                    assert "result" in client.answer_to(asked)
+                assert client.prompt(session_id, f"say after {number}").endswith(f"after {number}")
+            assert stored(tmp_path, session_id).messages[-1].text == f"after {number}"
+
     def test_it_waits_for_the_login_and_is_not_forgotten_meanwhile(self, tmp_path: Path) -> None:
         flags = (*self.remembering(tmp_path), "--login", str(login_file(tmp_path)))
         with self.start(tmp_path, *flags) as client:

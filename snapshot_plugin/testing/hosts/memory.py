@@ -194,8 +194,9 @@ class AgentMemory(HostStage):
         with self.start(tmp_path, *flags) as client:
             assert grade(load(client, child)[0]) == "native-load"
 
-    def test_settings_of_unstable_methods_are_set_again(self, tmp_path: Path) -> None:
-        flags = self.remembering(tmp_path)
+    @pytest.mark.parametrize("wrong", [(), ("--misbehave", "null-results")], ids=["{}", "null"])
+    def test_settings_are_set_again(self, tmp_path: Path, wrong: tuple[str, ...]) -> None:
+        flags = (*self.remembering(tmp_path), *wrong)
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
             client.prompt(session_id, "say one")
@@ -206,9 +207,52 @@ class AgentMemory(HostStage):
             assert result["modes"]["currentModeId"] == "code"
             assert result["models"]["currentModelId"] == "deep"
 
+    def test_requests_of_the_agent_during_a_load_name_the_session_as_the_client_does(self, tmp_path: Path) -> None:
+        flags = self.remembering(tmp_path)
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        (tmp_path / "agent.json").unlink()
+        with self.start(tmp_path, *flags) as client:
+            load(client, session_id)  # the agent has another id for it now
+            client.prompt(session_id, "say two")
+        with self.start(tmp_path, *flags, "--misbehave", "asks-on-load") as client:
+            client.answers["fs/read_text_file"] = lambda _params: {"content": ""}
+            assert grade(load(client, session_id)[0]) == "native-load"
+            assert [request["params"]["sessionId"] for request in client.asked] == [session_id]
+
+    @pytest.mark.parametrize("failing", ["fail", "stop refusal"])
+    def test_a_conversation_is_told_after_the_next_resume_if_the_prompt_with_it_failed(
+        self, tmp_path: Path, failing: str
+    ) -> None:
+        flags = (*self.remembering(tmp_path), "--no-load")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        (tmp_path / "agent.json").unlink()
+        with self.start(tmp_path, *flags) as client:
+            assert grade(load(client, session_id)[0]) == "context"
+            client.answer_to(client.begin_prompt(session_id, failing))
+        with self.start(tmp_path, *flags) as client:
+            load(client, session_id)
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+
 
 class Notes(HostStage):
     """What the model is told about a session it does not remember."""
+
+    @pytest.mark.parametrize("failing", ["fail", "stop refusal"])
+    def test_the_conversation_is_sent_again_if_the_prompt_with_it_failed(
+        self, tmp_path: Path, failing: str
+    ) -> None:
+        with self.start(tmp_path, "--no-load", "--no-resume") as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with self.start(tmp_path, "--no-load", "--no-resume") as client:
+            load(client, session_id)
+            client.answer_to(client.begin_prompt(session_id, failing))
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+            assert _NOTE not in client.prompt(session_id, "echo-blocks")
 
     def test_the_conversation_is_sent_once_and_not_shown_to_the_user(self, tmp_path: Path) -> None:
         with self.start(tmp_path, "--no-load", "--no-resume", "--misbehave", "echo-prompts") as client:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,63 @@ class Restarting(HostStage):
             else:  # the host noticed the death first and sent the prompt to the next process
                 assert "never sent" in client.said(session_id)
         assert [m.text for m in stored(tmp_path, session_id).messages][2] == "say never sent"
+
+    @linux
+    def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "stream 400 5")
+            client.wait_for_text("part-005.")
+            hold.touch()
+            self.kill_agent(client)
+            client.answer_to(running)
+            waiting = client.begin_prompt(session_id, "say never")
+            client.notify("session/cancel", {"sessionId": session_id})
+            assert client.answer_to(waiting)["result"] == {"stopReason": "cancelled"}
+            hold.unlink()
+            assert client.prompt(session_id, "say still here").endswith("still here")
+            assert "never" not in client.said(session_id)
+        assert "say never" in [message.text for message in stored(tmp_path, session_id).messages]
+
+    @linux
+    def test_the_death_of_an_agent_is_noticed_although_a_child_keeps_its_output_open(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE) as client:
+            session_id = client.new_session()
+            running = client.begin_prompt(session_id, "leave-child\nslow-tool 60")
+            client.wait_for_update("tool_call_update", status="in_progress")
+            self.kill_agent(client)
+            assert "error" in client.answer_to(running, timeout=20)
+            assert client.prompt(session_id, "say still here").endswith("still here")
+
+    @linux
+    def test_a_stderr_that_cannot_be_written_costs_no_answer(self, tmp_path: Path) -> None:
+        def full(command: Sequence[str]) -> Sequence[str]:
+            return ["sh", "-c", f"exec {shlex.join(command)} 2>/dev/full"]
+
+        with self.start(tmp_path, *_UNABLE, wrapped=full) as client:
+            session_id = client.new_session()
+            assert "error" in client.answer_to(client.begin_prompt(session_id, "crash 3"), timeout=20)
+            assert client.prompt(session_id, "say still here", timeout=20).endswith("still here")
+
+    def test_an_agent_that_closes_its_input_is_restarted(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "stops-reading")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            assert client.prompt(session_id, "say one") == "one"
+            error = client.answer_to(client.begin_prompt(session_id, "say lost"), timeout=20)["error"]
+            assert error["data"]["asnap"]["sent"] is False
+            wait_until(
+                lambda: "result" in client.answer_to(client.begin_prompt(session_id, "remember")), "a restart"
+            )
+            assert client.said(session_id).endswith("earlier turns: 1; last prompt: say one")
+
+    def test_the_death_of_an_agent_of_another_version_ends_the_connection(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "version-2")
+        with self.start(tmp_path, *flags) as client:
+            client.begin_prompt(client.new_session(), "crash 3")
+            assert client.exit_status(timeout=20) == 9
+            assert not [m for _, m in client.received if m and str(m.get("id")).startswith("asnap")]
 
     @linux
     def test_requests_around_the_death_of_the_agent_get_one_answer_each(self, tmp_path: Path) -> None:

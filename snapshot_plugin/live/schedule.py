@@ -1,0 +1,161 @@
+"""When live sessions are saved and flushed: the schedule, and the two threads that follow it.
+
+A session is saved soon after a significant event, after an interval, and after a failure. Both threads are daemons
+and sleep while nothing is due.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from snapshot_plugin.live.session import LiveSession
+
+__all__ = ["FLUSH_INTERVAL", "FlushThread", "SaveThread", "Schedule", "backoff"]
+
+FLUSH_INTERVAL: Final = 1.0
+"""Seconds between flushes: the most that a power cut can lose of an unfinished turn."""
+
+
+def backoff(failures: int, *, first: float, most: float) -> float:
+    """Seconds to wait after *failures* in a row: *first*, doubled with each failure, at most *most*."""
+    doublings = min(failures - 1, 32)
+    return float(min(first * 2**doublings, most))
+
+
+class Schedule:
+    """When the next save is due. It has no clock: the caller passes in each event and its time."""
+
+    def __init__(
+        self,
+        *,
+        now: float,
+        interval: float = math.inf,
+        debounce: float = 0.3,
+        retry_first: float = 1.0,
+        retry_max: float = 60.0,
+    ) -> None:
+        self.interval = interval
+        self.failures = 0
+        self._debounce, self._retry_first, self._retry_max = debounce, retry_first, retry_max
+        self._since = now
+        self._touched: float | None = None
+
+    @property
+    def due(self) -> float:
+        """One interval after the last try, or shortly after a significant event; after a failure, the backoff."""
+        if self.failures:
+            return self._since + self.retry_in
+        regular = self._since + self.interval
+        return regular if self._touched is None else min(regular, self._touched + self._debounce)
+
+    @property
+    def retry_in(self) -> float:
+        """Seconds until the next retry after a failure."""
+        return backoff(self.failures, first=self._retry_first, most=self._retry_max)
+
+    def touched(self, now: float) -> None:
+        """A significant event happened. Only the first sets the due time, so a stream of events cannot delay it."""
+        if self._touched is None:
+            self._touched = now
+
+    def begun(self) -> None:
+        """A save begins. It may not contain later events."""
+        self._touched = None
+
+    def saved(self, now: float) -> None:
+        """The save succeeded."""
+        self._since, self.failures = now, 0
+
+    def failed(self, now: float) -> None:
+        """The save failed."""
+        self._since, self.failures = now, self.failures + 1
+
+
+class SaveThread:
+    """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: dict[LiveSession, Schedule] = {}
+        self._thread: threading.Thread | None = None
+        self._is_stopped = False
+
+    def touch(self, session: LiveSession) -> None:
+        """Save *session* soon. Calls until then are coalesced into one save."""
+        with self._changed:
+            self._due.setdefault(session, Schedule(now=monotonic())).touched(monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
+                self._thread.start()
+            self._changed.notify()
+
+    def forget(self, session: LiveSession) -> None:
+        """Stop saving *session*. A save in progress continues."""
+        with self._changed:
+            self._due.pop(session, None)
+
+    def stop(self) -> None:
+        """End the thread after any save in progress."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while found := self._next():
+            session, schedule = found
+            succeeded = session.save_scheduled()
+            with self._changed:
+                (schedule.saved if succeeded else schedule.failed)(monotonic())
+                if schedule.due == math.inf:  # neither a retry nor a further save is due
+                    self._due.pop(session, None)
+
+    def _next(self) -> tuple[LiveSession, Schedule] | None:
+        """Wait until the save of a session is due, and return that session; None after `stop`."""
+        with self._changed:
+            while not self._is_stopped:
+                found = min(self._due.items(), key=lambda each: each[1].due, default=None)
+                left = found[1].due - monotonic() if found else None
+                if found is not None and left is not None and left <= 0:
+                    found[1].begun()
+                    return found
+                self._changed.wait(left)
+            return None
+
+
+class FlushThread:
+    """Calls *flush*, in a daemon thread, *interval* seconds after `wake`. Sleeps until the next `wake`."""
+
+    def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
+        self._flush, self._interval = flush, interval
+        self.due = threading.Event()
+        """Set while a flush is due: `wake` would do nothing."""
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def wake(self) -> None:
+        """Schedule a flush. Calls while one is due return immediately."""
+        if not self.due.is_set():
+            self.due.set()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, daemon=True, name="asnap flush")
+                    self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread without flushing."""
+        self._stopped.set()
+        self.due.set()
+
+    def _run(self) -> None:
+        while True:
+            self.due.wait()
+            if self._stopped.wait(self._interval):
+                return
+            self.due.clear()  # before the flush, so that records appended during it are flushed next time
+            self._flush()
