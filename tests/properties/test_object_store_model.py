@@ -216,7 +216,7 @@ def everything_in(world: World) -> set[str]:
         ]
         assert len(texts) == len(set(texts))
         found.update(texts)
-        assert store.prepared(store.core.check, (None, False)).ok
+        assert store.prepared(store.core.check, (None,)).ok
         store.prepared(store.core.delete, ("session", False))
         store.core._writers.forget("session")
 

@@ -151,7 +151,7 @@ class Machine:
         self.do(lambda: self.store.frames.purge(older_than=timedelta(days=1), now=datetime.now().astimezone()))
 
     def numbers(self) -> list[int]:
-        assert self.do(self.store.core.check, "session", False).ok
+        assert self.do(self.store.core.check, "session").ok
         return [meta.seq for meta in self.do(self.store.core.history, "session", {})]
 
 
@@ -422,7 +422,7 @@ def test_check_reads_objects_that_its_own_process_made(objects: Any) -> None:
     piece = next(name for name in names(objects) if name.startswith("frames/"))
     obstore.put(objects, piece, spoilt(stored(objects, piece)))
 
-    assert not writer.do(writer.store.core.check, "session", False).ok
+    assert not writer.do(writer.store.core.check, "session").ok
 
 
 async def test_a_large_snapshot_is_still_one_conditional_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,9 +504,7 @@ def test_damaged_ledger_is_reported_and_affects_no_other_session(objects: Any) -
 
     listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list, {})}
     assert listed == {"session": "ok", "other": "damaged"}
-    assert [finding.session_id for finding in machine.do(machine.store.core.check, None, True).findings] == [
-        "other"
-    ]
+    assert [finding.session_id for finding in machine.store.sync.check(repair=True).findings] == ["other"]
     with pytest.raises(SnapshotCorrupted):
         machine.do(machine.store.core.read, "other", None, False)
     with pytest.raises(SnapshotCorrupted):
