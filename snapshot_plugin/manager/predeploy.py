@@ -57,15 +57,18 @@ async def save_everyone(
 
 
 async def ask_everyone(
-    store: SnapshotStore, *, tag: str, within: float, only: Collection[str] | None = None
+    store: SnapshotStore, *, tag: str | None = None, within: float, only: Collection[str] | None = None
 ) -> list[Outcome]:
-    """Like `save_everyone`, for a process without sessions of its own; with *only*, just these sessions."""
+    """Like `save_everyone`, for a process without sessions of its own; with *only*, just these sessions.
+
+    Without a *tag*, retention treats the snapshots like any other.
+    """
     asking = await _asking(place_of(store), tag, within)
     chosen = {session_id: work for session_id, work in asking.items() if only is None or session_id in only}
     return await _all_at_once(chosen, within)
 
 
-async def _asking(place: LivePlace | None, tag: str, within: float) -> dict[str, _Work]:
+async def _asking(place: LivePlace | None, tag: str | None, within: float) -> dict[str, _Work]:
     owners = await anyio.to_thread.run_sync(place.owners) if place else {}
     return {
         session_id: _Work(
@@ -107,19 +110,19 @@ class ReachableSession(Protocol):
 async def answer_request(find: Callable[[str], ReachableSession | None], request: dict[str, Any]) -> dict[str, Any]:
     """Carry out a request of another process for the session that *find* returns, and return the outcome.
 
-    ``{"op": "snapshot", "session_id", "tag"}`` saves it under the tag; ``{"op": "label", "session_id"}`` with
-    title, tags, pinned or note labels it permanently (see `live.label`).
+    ``{"op": "snapshot", "session_id"}`` saves it, under the ``tag`` if it has one. ``{"op": "label"}`` with the
+    session_id and title, tags, pinned or note labels it permanently (see `live.label`).
     """
     op, session_id, tag = request.get("op"), request.get("session_id"), request.get("tag")
-    if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str))):
-        raise InvalidInput("this process answers to op snapshot with a session_id and a tag, and to op label")
+    if not isinstance(session_id, str) or (op != "label" and (op != "snapshot" or not isinstance(tag, str | None))):
+        raise InvalidInput("this process answers to op snapshot and op label, with a session_id and a tag or label")
     session = find(session_id)
     if session is None:
         return Outcome(session_id=session_id, status="not_live").raw()
     if op == "label":
         session.relabel(request)
         return (await session.save_as(TRIGGER)).raw()
-    return (await session.save_as(_TRIGGER, (str(tag),))).raw()
+    return (await session.save_as(_TRIGGER, () if tag is None else (tag,))).raw()
 
 
 async def serve_sessions(
@@ -140,7 +143,7 @@ async def serve_sessions(
             task_status.started(None)
 
 
-async def _ask(session_id: str, owner: Owner, tag: str, within: float, place: LivePlace | None) -> Outcome:
+async def _ask(session_id: str, owner: Owner, tag: str | None, within: float, place: LivePlace | None) -> Outcome:
     request = {"op": "snapshot", "session_id": session_id, "tag": tag}
     return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within, place=place))
 

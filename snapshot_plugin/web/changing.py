@@ -58,7 +58,7 @@ async def _relabel(request: Request) -> Response:
     row = await site.row(request.path_params["id"])
     session_id = row.session_id
     if row.live and not row.seq:  # a label needs a snapshot, and there is none yet
-        await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
+        await ask_everyone(site.store, within=_PATIENCE, only=[session_id])
     if not asked:
         raise InvalidInput("nothing to change", hint="title, add_tags, remove_tags, pinned or note")
     done: Label | None = None
@@ -97,7 +97,7 @@ async def _snapshot(request: Request) -> Response:
     site = site_of(request)
     await _body(request)
     session_id = (await site.row(request.path_params["id"])).session_id
-    saved = await ask_everyone(site.store, tag="ui", within=_PATIENCE, only=[session_id])
+    saved = await ask_everyone(site.store, within=_PATIENCE, only=[session_id])
     if not saved:
         raise InvalidInput(
             f"no process has session {session_id}", session_id=session_id, hint="it is saved already"

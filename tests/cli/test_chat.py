@@ -345,7 +345,9 @@ def test_sessions_switches_back_to_the_one_that_was_forked(agent: tuple[str, ...
         assert terminal.end() == 0
 
 
-def test_export_writes_below_the_home_directory(agent: tuple[str, ...], home: Path) -> None:
+def test_export_writes_below_the_home_directory_and_tags_no_snapshot(
+    agent: tuple[str, ...], home: Path, place: Path, asnap: Asnap
+) -> None:
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("/help for commands")
         said(terminal, "say the first words", "the first words")
@@ -353,6 +355,9 @@ def test_export_writes_below_the_home_directory(agent: tuple[str, ...], home: Pa
         terminal.send(CTRL_D)
         assert terminal.end() == 0
     assert "the first words" in (home / "talk.md").read_text()
+    [session_id] = session_ids(place)
+    snapshots = asnap("show", session_id, "--history", "--json").json["history"]
+    assert [each["tags"] for each in snapshots if each["tags"]] == []
 
 
 @pytest.mark.parametrize(("flags", "grade"), [((), "native-load"), (("--no-fork",), "context")])

@@ -165,7 +165,12 @@ async def test_an_owner_without_a_socket_is_not_reachable(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     "request_",
-    [{}, {"op": "stop", "session_id": "chat", "tag": "x"}, {"op": "snapshot", "session_id": 5, "tag": "x"}],
+    [
+        {},
+        {"op": "stop", "session_id": "chat", "tag": "x"},
+        {"op": "snapshot", "session_id": 5, "tag": "x"},
+        {"op": "snapshot", "session_id": "chat", "tag": 5},
+    ],
 )
 async def test_malformed_request_is_refused(request_: dict[str, object]) -> None:
     manager = SnapshotManager(MemoryStore())

@@ -312,7 +312,7 @@ class Conversation:
         """Save the session now, so that the store has the whole conversation."""
         from snapshot_plugin.manager.predeploy import ask_everyone
 
-        await ask_everyone(self._store, tag="chat", within=_SAVE, only=[self.session_id])
+        await ask_everyone(self._store, within=_SAVE, only=[self.session_id])
 
     async def _switch(self, _rest: str) -> None:
         from snapshot_plugin.cli.picker import pick
