@@ -20,6 +20,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from snapshot_plugin.frameworks.openai_agents import SnapshotSession
 
 set_tracing_disabled(disabled=True)
+_USAGE = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
 
 
 class ScriptedModel(Model):
@@ -29,7 +30,7 @@ class ScriptedModel(Model):
         """The tool call, or once its output is there, the answer."""
         given = options.get("input") or args[1]
         answered = not isinstance(given, str) and any(x.get("type") == "function_call_output" for x in given)
-        return ModelResponse(output=[_answer() if answered else _call()], usage=Usage(), response_id=None)
+        return ModelResponse(output=[_answer() if answered else _call()], usage=_USAGE, response_id=None)
 
     def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         """Not needed here."""

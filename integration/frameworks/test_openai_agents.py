@@ -223,6 +223,30 @@ def test_a_run_that_waits_keeps_the_context_of_its_caller(tmp_path: Path) -> Non
     asyncio.run(main())
 
 
+def test_tokens_of_a_run_are_counted_once(tmp_path: Path) -> None:
+    def tokens() -> tuple[int, int, int]:
+        used = FilesystemStore(tmp_path / "store").sync.load("s").metrics
+        return used.input_tokens, used.output_tokens, used.total_tokens
+
+    async def main() -> None:
+        agent, session = agent_with(tmp_path / "log"), SnapshotSession("s", tmp_path / "store")
+        state = (await Runner.run(agent, "Refund order 7", session=session)).to_state()
+        assert tokens() == (10, 2, 12)
+        await session.save_run_state(state)
+        again = SnapshotSession("s", tmp_path / "store")
+        resumed = await again.load_run_state(agent)
+        assert resumed is not None
+        for item in resumed.get_interruptions():
+            resumed.approve(item)
+        await Runner.run(agent, resumed, session=again)
+        assert tokens() == (20, 4, 24)
+        await Runner.run(agent, "And order 8", session=again)
+        assert tokens() == (30, 6, 36)
+        assert await session.get_items() == await SnapshotSession("s", tmp_path / "store").get_items()
+
+    asyncio.run(main())
+
+
 def test_an_agent_is_persistent_in_one_line(tmp_path: Path) -> None:
     async def main() -> None:
         log, bookmarks = tmp_path / "log", {"page": 7}

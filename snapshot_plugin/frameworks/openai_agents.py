@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from agents import Agent, Runner
 from agents.memory.session import SessionABC
@@ -74,24 +75,31 @@ class SnapshotSession(SessionABC):
         self.session_settings = settings or SessionSettings()
         self._session = shared_session(open_place(place, key), session_id_for(session_id))
         self._closed = False
+        self._counted: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+        """The tokens of each run that are stored with its items."""
 
-    # The SDK's protocol ----------------------------------------------------------------------------------
+    # The SDK's protocol. It passes the context of the run as *wrapper*, which counts its tokens. ---------------
 
-    async def get_items(self, limit: int | None = None) -> list[Any]:
+    async def get_items(self, limit: int | None = None, *, wrapper: Any = None) -> list[Any]:
         """All items, or the latest *limit*, oldest first. A negative limit means all."""
+        self._spent(wrapper)
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
         return await self._run(self._get, limit)
 
-    async def add_items(self, items: Sequence[Any]) -> None:
-        """Add items at the end, all or none."""
-        await self._run(self._add, items)
+    async def add_items(self, items: Sequence[Any], *, wrapper: Any = None) -> None:
+        """Add items at the end, all or none, with the tokens that the run took for them."""
+        given, said = self._spent(wrapper)
+        await self._run(self._add, items, {"input_tokens": given, "output_tokens": said} if given or said else None)
+        if wrapper is not None and items:
+            before = self._counted[wrapper]
+            self._counted[wrapper] = before[0] + given, before[1] + said
 
-    async def pop_item(self) -> Any | None:
+    async def pop_item(self, *, wrapper: Any = None) -> Any | None:  # noqa: ARG002 — all four methods must take it
         """Remove and return the last item; None if there is none."""
         return await self._run(self._pop)
 
-    async def clear_session(self) -> None:
+    async def clear_session(self, *, wrapper: Any = None) -> None:  # noqa: ARG002 — as above
         """Remove all items and a kept run state. Earlier snapshots stay in the history; see `delete_session`."""
         await self._run(self._keep, None, ())
 
@@ -165,8 +173,18 @@ class SnapshotSession(SessionABC):
         with reading(self._session.session_id, FRAMEWORK):
             return [item(each) for each in stored]
 
-    def _add(self, items: Sequence[Any]) -> None:
+    def _spent(self, wrapper: Any) -> tuple[int, int]:
+        """The tokens of the run that are not stored yet. A resumed run begins with those it had before."""
+        if wrapper is None:
+            return 0, 0
+        used = wrapper.usage.input_tokens, wrapper.usage.output_tokens
+        before = self._counted.setdefault(wrapper, used)
+        return used[0] - before[0], used[1] - before[1]
+
+    def _add(self, items: Sequence[Any], usage: dict[str, int] | None = None) -> None:
         added = tuple(map(message_of, items))
+        if added and usage:
+            added = (*added[:-1], added[-1].evolve(metadata={**added[-1].metadata, "usage": usage}))
         if added:
             self._session.change(lambda head: self._change(head, (*(head.messages if head else ()), *added), added))
 
