@@ -114,6 +114,8 @@ def running(store: Path | str) -> Iterator[tuple[Browser, Client, str]]:
         with serving(store) as (browser, _):
             rows = browser.until("sessions", lambda found: any(row["live"] for row in found["sessions"]))
             (name,) = [row["session_id"] for row in rows["sessions"] if row["live"]]
+            # The save of the first turn is not to take the next words along.
+            browser.until(f"sessions/{name}/messages", lambda page: not page["messages"][-1]["spooled"])
             client.begin_prompt(session_id, "say a needle in the spool\nslow-tool 60")
             client.wait_for(lambda message: "needle" in json.dumps(message))
             yield browser, client, name
