@@ -107,7 +107,7 @@ def test_an_event_is_durable_and_kept_once(tmp_path: Path) -> None:
     async def main() -> None:
         service = SnapshotSessionService(tmp_path)
         session = await service.create_session(app_name="shop", user_id="ada", session_id="s")
-        new = event(3, PARTS[:4], app_count=1)
+        new = event(3, PARTS[:4], app_count=1).model_copy(update={"model_version": "tiny-1"})
         for _ in range(2):
             await service.append_event(session, new)
         again = SnapshotSessionService(FilesystemStore(tmp_path))
@@ -116,6 +116,8 @@ def test_an_event_is_durable_and_kept_once(tmp_path: Path) -> None:
         assert found.events == session.events == [new]
         with pytest.raises(AlreadyExistsError):
             await again.create_session(app_name="shop", user_id="ada", session_id="s")
+        [listed] = [meta for meta in FilesystemStore(tmp_path).sync.list() if meta.messages]
+        assert FilesystemStore(tmp_path).sync.load(listed.session_id).config.model == "tiny-1"
 
     asyncio.run(main())
 

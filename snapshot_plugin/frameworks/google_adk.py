@@ -202,7 +202,10 @@ class _KeptSessions:
             if not added:
                 return None
             now = max(head.updated_at, session.now())
-            grown = described(head, (*head.messages, message), added=(message,), updated_at=now)
+            facts: dict[str, Any] = {}
+            if event.model_version not in (None, head.config.model):
+                facts["config"] = head.config.evolve(model=event.model_version)
+            grown = described(head, (*head.messages, message), added=(message,), updated_at=now, **facts)
             return self._change(grown, key, own, event.timestamp)
 
         session.change(change)

@@ -35,9 +35,9 @@ class PartMap:
     """Turns parts into blocks and back.
 
     Args:
-        kind: what kind of part this is, which also its rest says.
+        kind: returns the kind of a part, given the part or its rest.
         shown: how parts are shown, by kind.
-        inner: the field that may hold a list of parts, by kind. Such a part may be a plain text, too.
+        inner: the field that may hold a list of parts, by kind. Each of these may also be plain text.
         prefix: before the kind of a part that is not readable, if parts do not have a ``type`` themselves.
     """
 
