@@ -9,8 +9,10 @@ import select
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
@@ -52,6 +54,12 @@ def _end_of(pid: int) -> int | None:
         return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
     except OSError:  # the kernel is too old
         return None
+
+
+def _close(output: IO[bytes], end_fd: int | None) -> None:
+    output.close()
+    if end_fd is not None:
+        os.close(end_fd)
 
 
 class AgentProcess:
@@ -102,6 +110,8 @@ class AgentProcess:
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self.end_fd = _end_of(process.pid)
         """A file descriptor that is readable once the process has ended; None if the system has none."""
+        # Not closed earlier: another thread may still wait for one of them, and the system reuses closed ones.
+        weakref.finalize(self, _close, process.stdout, self.end_fd)
         self._ready = select.poll()
         for fd in (self._out, self.end_fd):
             if fd is not None:
@@ -140,9 +150,7 @@ class AgentProcess:
         """Close its input, and `stop` it. Returns its exit status."""
         with contextlib.suppress(OSError):
             self.stdin.close()
-        status = self.stop(patience=patience)
-        self.stdout.close()
-        return status
+        return self.stop(patience=patience)
 
     def stop(self, *, patience: float) -> int:
         """Wait for its end, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
@@ -153,7 +161,4 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
-        if self.end_fd is not None:
-            os.close(self.end_fd)
-            self.end_fd = None
         return self._process.wait()
