@@ -45,13 +45,15 @@ def inspect(project: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def test_the_inspector_lists_tools(tmp_path: Path) -> None:
+def test_the_inspector_lists_tools_and_resources(tmp_path: Path) -> None:
     tools = inspect(tmp_path, "--method", "tools/list")["tools"]
     assert {"session_store", "load_session_context", "record_error", "compare_baseline"} <= {
         tool["name"] for tool in tools
     }
     assert all(tool["inputSchema"]["type"] == "object" for tool in tools)
     assert not (tmp_path / ".asnap").exists(), "listing is not a session"
+    resources = inspect(tmp_path, "--method", "resources/list")["resources"]
+    assert "asnap://memory/context" in {resource["uri"] for resource in resources}
 
 
 def test_the_inspector_stores_and_finds(tmp_path: Path) -> None:

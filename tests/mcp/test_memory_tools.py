@@ -22,14 +22,14 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
     assert set(tools) == {
         "session_store", "load_session_context", "record_error", "observe_endpoint", "set_noise",
-        "compare_baseline", "list_snapshots", "search_sessions", "show_session",
+        "compare_baseline", "list_snapshots", "search_sessions", "show_session", "take_snapshot", "resume_plan",
     }  # fmt: skip
     for name, tool in tools.items():
         assert tool.description
         assert tool.title
         assert (tool.output_schema or {}).get("type") == (None if name == "load_session_context" else "object")
         assert tool.annotations is not None
-        changes = ("session_store", "record_error", "observe_endpoint", "set_noise")
+        changes = ("session_store", "record_error", "observe_endpoint", "set_noise", "take_snapshot")
         assert tool.annotations.read_only_hint is (name not in changes)
         assert tool.annotations.open_world_hint is False
     store = tools["session_store"]
@@ -40,9 +40,9 @@ async def test_the_tools_are_typed_and_annotated(project: Path) -> None:
     assert tools["load_session_context"].input_schema["properties"] == {}
     assert "more" not in store.input_schema["properties"], "it takes what agents make up; they need not know"
     assert tools["record_error"].input_schema["properties"]["more"]["description"]
-    recording = tools["record_error"].annotations
-    assert recording is not None
-    assert recording.destructive_hint is False
+    taking = tools["take_snapshot"].annotations
+    assert taking is not None
+    assert taking.destructive_hint is False
 
 
 @pytest.mark.requirement(

@@ -1,4 +1,4 @@
-"""The reference page names every tool, argument and field."""
+"""The reference page names every tool, argument, field and resource there is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ async def test_every_tool_and_argument_is_documented(project: Path) -> None:
     async with connected(project) as (client, _):
         for tool in (await client.list_tools()).tools:
             assert [name for name in (tool.name, *tool.input_schema["properties"]) if f"`{name}`" not in PAGE] == []
+        templates = [t.uri_template for t in (await client.list_resource_templates()).resource_templates]
+        resources = [str(resource.uri) for resource in (await client.list_resources()).resources]
+        assert [uri for uri in templates + resources if f"`{uri}`" not in PAGE] == []
 
 
 @pytest.mark.anyio

@@ -1,15 +1,25 @@
-"""The tools over the snapshot store."""
+"""The tools over the snapshot store, and the resources."""
 
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
 
+from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.manager.control import serve_control
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, SessionConfig, SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
@@ -84,7 +94,10 @@ async def test_sessions_of_other_projects_are_not_listed_found_or_shown(project:
         hits = (await told(client, "search_sessions", query="needle"))["hits"]
         assert {hit["session_id"] for hit in hits} == {"ours"}
         for name in ("beside", "above", "nowhere"):
-            assert await refused(client, "show_session", session_id=name) == "snapshot_not_found"
+            for tool in ("show_session", "resume_plan", "take_snapshot"):
+                assert await refused(client, tool, session_id=name) == "snapshot_not_found"
+            with pytest.raises(MCPError):
+                await client.read_resource(f"asnap://sessions/{name}")
     async with connected(project, store, all_projects=True) as (client, _):
         assert len((await told(client, "list_snapshots"))["sessions"]) == 4
 
@@ -132,28 +145,46 @@ async def test_session_tools_redact_secrets(project: Path) -> None:
             ("list_snapshots", {}),
             ("search_sessions", {"query": "needle"}),
             ("show_session", {"session_id": "s"}),
+            ("resume_plan", {"session_id": "s"}),
         ):
             answer = json.dumps(await told(client, tool, **arguments))
             assert SECRET[:12] not in answer
-            assert "[redacted" in answer
+            assert "[redacted" in answer or "<withheld>" in answer  # commands are stored without secrets
+
+
+async def test_resume_plan_describes_what_would_happen(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(interrupted(project))
+    async with connected(project, store) as (client, _):
+        plan = await told(client, "resume_plan")
+    assert (plan["session_id"], plan["seq"], plan["agent"], plan["mode"]) == ("fix-login", 1, "opencode", "code")
+    assert plan["command"] == "asnap run --session fix-login -- opencode acp"
+    assert plan["mcp_servers"] == ["asnap"]
+    assert len(plan["repairs"]) == 1
+    assert plan["live"] is False
+    assert plan["steps"]
 
 
 async def test_unknown_session_is_reported(project: Path) -> None:
     async with connected(project) as (client, _):
-        assert await refused(client, "show_session", session_id="nobody") == "snapshot_not_found"
+        for tool in ("show_session", "resume_plan", "take_snapshot"):
+            assert await refused(client, tool, session_id="nobody") == "snapshot_not_found"
+        assert await refused(client, "resume_plan") == "not_found"
+        assert await refused(client, "take_snapshot") == "not_found"
         assert await refused(client, "search_sessions", query=" ") == "invalid_input"
         too_many = await client.call_tool("list_snapshots", {"limit": 100_000})
         assert too_many.is_error
 
 
-async def test_refusal_suggests_only_what_a_model_can_do(project: Path) -> None:
+@pytest.mark.parametrize("tool", ["show_session", "resume_plan"])
+async def test_refusal_suggests_only_what_a_model_can_do(project: Path, tool: str) -> None:
     async with connected(project) as (client, _):
-        result = await client.call_tool("show_session", {"session_id": "no-such-session"})
+        result = await client.call_tool(tool, {"session_id": "no-such-session"})
         assert "list_snapshots" in dict(result.meta or {})["asnap/error"]["hint"]
     locked = FilesystemStore(project.parent / "locked", key="correct horse")
     await locked.save(make_snapshot("hello", session_id="s"))
     async with connected(project, FilesystemStore(project.parent / "locked")) as (client, _):
-        result = await client.call_tool("show_session", {"session_id": "s"})
+        result = await client.call_tool(tool, {"session_id": "s"})
         assert (code_of(result), "ask the user" in str(result.content)) == ("key_missing", True)
 
 
@@ -166,11 +197,92 @@ async def test_missing_store_reads_as_empty_and_is_not_created(project: Path) ->
     assert not place.exists()
 
 
-async def test_live_session_is_marked(project: Path) -> None:
-    session = adapt(interrupted(project), lambda live: live)
+async def _take(client: Client, store: FilesystemStore, handler: Any, project: Path) -> dict[str, Any] | str:
+    """Be the owner of session fix-login while the client asks for a snapshot."""
+    async with anyio.create_task_group() as tasks:
+        path = await tasks.start(
+            lambda *, task_status: serve_control(handler, name=new_id(), task_status=task_status)
+        )
+        owner = Owner.this_process(since=datetime.now(UTC), control=str(path))
+        lease = Lease.acquire(store.session_dir("fix-login"), owner)
+        try:
+            result = await client.call_tool("take_snapshot", {"tag": "before-lunch"})
+            assert (await told(client, "resume_plan"))["live"] is True
+        finally:
+            lease.release()
+            tasks.cancel_scope.cancel()
+    if result.is_error:
+        return code_of(result)
+    return dict(result.structured_content or {})
+
+
+async def test_snapshot_is_taken_by_the_sessions_owner(project: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def save(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        ref = await store.save(interrupted(project), tags=[request["tag"]])
+        return {"session_id": ref.session_id, "status": "saved", "seq": ref.seq}
+
+    async with FilesystemStore(project.parent / "store") as store, connected(project, store) as (client, _):
+        await store.save(interrupted(project))
+        assert await refused(client, "take_snapshot", session_id="fix-login") == "not_found"
+        taken = await _take(client, store, save, project)
+        assert asked == [{"op": "snapshot", "session_id": "fix-login", "tag": "before-lunch"}]
+        assert isinstance(taken, dict)
+        assert (taken["session_id"], taken["seq"]) == ("fix-login", 2)
+        assert (await store.history("fix-login"))[0].snapshot_tags == ("before-lunch",)
+
+
+async def test_snapshot_of_a_managed_session_is_taken(project: Path) -> None:
+    state = interrupted(project)
+    session = adapt(state, lambda live: live.append(Message(role="user", content="and now?")))
     async with FilesystemStore(project.parent / "store") as store, SnapshotManager(store) as manager:
-        await manager.snapshot(session)
+        await manager.snapshot(adapt(state, lambda live: live))
         await manager.start_auto_snapshot(session, 3600)
         async with connected(project, store) as (client, _):
             [line] = (await told(client, "list_snapshots"))["sessions"]
-    assert line["live"] is True
+            assert line["live"] is True
+            taken = await told(client, "take_snapshot", tag="asked")
+            assert taken["owner_pid"] == os.getpid()
+            newest = (await store.history("fix-login"))[0]
+            assert (newest.seq, newest.snapshot_tags) == (taken["seq"], ("asked",))
+            assert (await told(client, "show_session", session_id="fix-login"))["total_messages"] == 3
+
+
+async def test_owner_that_cannot_save_is_not_reported_as_saved(project: Path) -> None:
+    async def fail(_request: dict[str, Any]) -> dict[str, Any]:
+        return {"session_id": "fix-login", "status": "failed", "problem": "disk full"}
+
+    async with FilesystemStore(project.parent / "store") as store, connected(project, store) as (client, _):
+        await store.save(interrupted(project))
+        assert await _take(client, store, fail, project) == "failure"
+
+
+async def _read(client: Client, uri: str) -> Any:
+    [content] = (await client.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    assert content.mime_type == "application/json"
+    return json.loads(content.text)
+
+
+async def test_resources_give_the_same_as_the_tools(project: Path) -> None:
+    store = MemoryStore()
+    await store.save(interrupted(project))
+    async with connected(project, store) as (client, memory):
+        await memory.save("decisions", "A b/c", {"x": 1})
+        assert {str(r.uri) for r in (await client.list_resources()).resources} == {
+            "asnap://memory/context",
+            "asnap://sessions",
+        }
+        assert len((await client.list_resource_templates()).resource_templates) == 4
+        assert (await _read(client, "asnap://memory/context"))["session_count"] == 1
+        assert await _read(client, "asnap://memory/decisions") == ["A b/c"]
+        assert await _read(client, "asnap://memory/decisions/A%20b%2Fc") == {"x": 1}
+        assert len((await _read(client, "asnap://sessions"))["sessions"]) == 1
+        assert (await _read(client, "asnap://sessions/fix-login"))["total_messages"] == 2
+        assert (await _read(client, "asnap://sessions/fix-login/plan"))["seq"] == 1
+        for missing in ("asnap://memory/a/b", "asnap://sessions/nobody", "asnap://memory/%2e%2e/x"):
+            with pytest.raises(MCPError) as error:
+                await client.read_resource(missing)
+            assert error.value.error.code == -32602

@@ -20,7 +20,7 @@ from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, Se
 from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
 
-__all__ = ["MEMORY_TOOLS"]
+__all__ = ["MEMORY_TOOLS", "load_session_context"]
 
 _More = Annotated[dict[str, Any] | None, argument("Anything else you know about it.")]
 _Page = Annotated[int | None, argument("For list, and load of a long list: where to start, how many.", ge=0)]

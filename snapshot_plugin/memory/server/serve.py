@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.signals import SaveOnSignal
-from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS
-from snapshot_plugin.memory.server.session_tools import SESSION_TOOLS
-from snapshot_plugin.memory.server.tools import ServedProject
+from snapshot_plugin.memory.server.memory_tools import MEMORY_TOOLS, load_session_context
+from snapshot_plugin.memory.server.session_tools import SESSION_TOOLS, list_snapshots, resume_plan, show_session
+from snapshot_plugin.memory.server.tools import ServedProject, serving
 
 __all__ = ["LOOPBACK", "PATH", "MemoryServer", "http_app", "serve_http", "serve_stdio"]
 
@@ -33,7 +33,7 @@ into earlier conversations."""
 
 
 class MemoryServer(MCPServer[Any]):
-    """The tools over a project. The caller runs the server, and closes the project and its store."""
+    """Tools and resources over a project. The caller runs the server, and closes the project and its store."""
 
     def __init__(self, project: ServedProject) -> None:
         super().__init__(
@@ -41,6 +41,31 @@ class MemoryServer(MCPServer[Any]):
             version=version("snapshot-plugin"), tools=[*MEMORY_TOOLS, *SESSION_TOOLS],
         )  # fmt: skip
         self.project = project
+
+        async def entry(namespace: str, key: str) -> Any:
+            return await (await project.memory()).load(namespace, key)
+
+        async def keys(namespace: str) -> Any:
+            return list(await (await project.memory()).list(namespace))
+
+        resources: dict[str, tuple[str, str, Callable[..., Awaitable[Any]]]] = {
+            "context": (
+                "memory/context", "What earlier sessions left", lambda: load_session_context(project=project)
+            ),
+            "entry": ("memory/{namespace}/{key}", "An entry", entry),
+            "keys": ("memory/{namespace}", "Keys of a namespace", keys),
+            "listed": ("sessions", "Stored sessions", lambda: list_snapshots(project=project, limit=100)),
+            "session": (
+                "sessions/{session_id}", "A session",
+                lambda session_id: show_session(project=project, session_id=session_id, limit=50),
+            ),
+            "plan": (
+                "sessions/{session_id}/plan", "A resume plan",
+                lambda session_id: resume_plan(project=project, session_id=session_id),
+            ),
+        }  # fmt: skip
+        for name, (uri, title, read) in resources.items():
+            self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
 
 
 async def serve_stdio(server: MemoryServer) -> None:

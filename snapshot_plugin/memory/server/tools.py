@@ -1,4 +1,4 @@
-"""What tools are made of: the project they serve, arguments, answers and errors.
+"""What tools and resources are made of: the project they serve, arguments, answers and errors.
 
 Answers are compact JSON; our errors are results that a model can read.
 """
@@ -15,13 +15,13 @@ from typing import Annotated, Any, Final, ParamSpec
 from urllib.parse import unquote, urlsplit
 
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp.server.mcpserver.tools.base import Tool
 from mcp_types import CallToolResult, ListRootsResult, TextContent, ToolAnnotations
 from pydantic import AliasChoices, ConfigDict, Field, ValidationError
 
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.operations.scope import Selection
@@ -29,7 +29,8 @@ from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [
-    "ADDS", "DELETES", "ERROR", "READS", "Answer", "Served", "ServedProject", "answer_of", "argument", "tool",
+    "ADDS", "DELETES", "ERROR", "READS", "Answer", "Served", "ServedProject", "answer_of", "argument", "serving",
+    "tool",
 ]  # fmt: skip
 
 ERROR: Final = "asnap/error"
@@ -132,7 +133,7 @@ async def _served(
 Served = Annotated[ServedProject, Resolve(_served)]
 """A parameter of tools: the server's project. The client is asked for its roots first, if needed."""
 
-# Tools -------------------------------------------------------------------------------------------------------
+# Tools and resources -----------------------------------------------------------------------------------------
 
 
 def argument(description: str, *names: str, **limits: Any) -> Any:
@@ -212,6 +213,21 @@ def _collecting(arguments: Any) -> Any:
             return {**known, "more": {**(known["more"] or {}), **(self.model_extra or {})}}
 
     return Collecting
+
+
+def serving(resource: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[str]]:
+    """Return a resource as JSON. Errors become protocol errors; a missing resource has its own code."""
+
+    @functools.wraps(resource)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> str:
+        try:
+            return json.dumps(await resource(*args, **kwargs), ensure_ascii=False)
+        except (NotFound, InvalidInput) as error:
+            raise ResourceNotFoundError(_told(error)) from error
+        except SnapshotError as error:
+            raise ResourceError(_told(error)) from error
+
+    return call
 
 
 def _hint(error: SnapshotError) -> str:
