@@ -146,9 +146,9 @@ async def bring(
 ) -> tuple[Arrival, ...]:
     """Put *sessions* into *store*: all of them, or none if one is invalid.
 
-    A stored session with the same content is left alone. If the stored session's newest snapshot is an earlier one
-    of the imported session, the later snapshots are appended to its history. Any other stored session is left
-    alone, and the imported one gets a new id.
+    A stored session that has the newest imported snapshot is left alone. If the stored session's newest snapshot is
+    an earlier one of the imported session, the later snapshots are appended to its history. Any other stored
+    session is left alone, and the imported one gets a new id.
 
     Args:
         store: where they go.
@@ -268,7 +268,7 @@ async def _changes(place: Carrier, members: Sequence[Copies]) -> list[_Change] |
 async def _change(place: Carrier, copies: Copies) -> _Change | None:
     try:
         local = await place.take_out(copies[0].header.sid)
-        if set(map(_identity, copies)) <= set(map(_identity, local)):
+        if _identity(copies[-1]) in map(_identity, local):  # also if earlier ones were forgotten here
             return _Change(local, local)
         later = _later(local, copies)
     except SnapshotNotFound:
