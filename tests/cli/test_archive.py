@@ -165,6 +165,7 @@ def test_restore_brings_the_companions_of_a_session_and_those_without_one(
     names = ["session", "session+memory", "session+subgraphs", "state.user+subgraphs"]
     for name in names[1:]:
         here.sync.save(make_snapshot(name, session_id=name))
+    assert sorted(archive(asnap, here, "session")) == [(name, "copied") for name in names[:-1]]
     archive(asnap, here)
     there = FilesystemStore(tmp_path / "there", background=False)
     assert sorted(archive(asnap, there, "--restore")) == [("session", "imported"), (names[-1], "imported")]
