@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from snapshot_plugin.codec.frame import OPENING, Header, read_header
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import copies
 from snapshot_plugin.store.keyed import KeyedStore
@@ -84,13 +85,14 @@ class Archive:
         return {name: data for name, data in found.items() if data is not None}
 
     def copy_all(self, now: datetime, *, only: Sequence[str] | None = None) -> list[CopiedSession]:
-        """Copy every session, or *only* these, that changed since this object last looked.
+        """Copy every session, or *only* these and their companions, that changed since this object last looked.
 
         Never raises for one session. After an interruption, the next call continues where it stopped.
         """
         entries = self._source.frames.sessions()
+        wanted = {name + suffix for name in only or () for suffix in ("", *COMPANIONS)}
         done = []
-        for entry in entries if only is None else [each for each in entries if each.session_id in only]:
+        for entry in [each for each in entries if only is None or each.session_id in wanted]:
             state = self._state(entry)
             if state is None or self._copied.get(entry.session_id) != state:
                 done.append(copied := self._tried(entry.session_id))

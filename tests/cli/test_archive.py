@@ -159,6 +159,20 @@ def test_restore_makes_no_second_session_of_one_that_forgot_snapshots(
     assert [meta.session_id for meta in here.sync.list()] == ["session"]
 
 
+def test_restore_brings_the_companions_of_a_session_and_those_without_one(
+    asnap: Asnap, server: S3Server, here: FilesystemStore, tmp_path: Path
+) -> None:
+    names = ["session", "session+memory", "session+subgraphs", "state.user+subgraphs"]
+    for name in names[1:]:
+        here.sync.save(make_snapshot(name, session_id=name))
+    assert sorted(archive(asnap, here, "session")) == [(name, "copied") for name in names[:-1]]
+    archive(asnap, here)
+    there = FilesystemStore(tmp_path / "there", background=False)
+    assert sorted(archive(asnap, there, "--restore")) == [("session", "imported"), (names[-1], "imported")]
+    assert sorted(meta.session_id for meta in there.sync.list()) == names
+    there.close()
+
+
 def test_an_encrypted_store_stays_encrypted_and_opens_with_its_own_key(
     asnap: Asnap, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
