@@ -204,11 +204,6 @@ async def test_clock_that_is_a_month_ahead_for_a_day_removes_nothing(project: Pa
 
     async with connected(project, clock=clock) as (client, _):
         await told(client, "record_error", error="TypeError: x at app.js:42")
-    for days in (1, 45, 0.1):
-        context = await session(days)
-    assert context["error_history"]["unresolved"] == [], "it is too old to be listed"
-    assert (await session(-45))["error_history"]["unresolved_count"] == 1
-    for days in (31, 1):
-        context = await session(days)
-    assert context["error_history"]["unresolved"] == []
+    for days, listed in ((1, 1), (45, 0), (0.1, 0), (-45, 1), (31, 0), (1, 0)):
+        assert len((await session(days))["error_history"]["unresolved"]) == listed
     assert "TypeError" not in (project / ".asnap/errors/history.json").read_text(), "a second day confirms it"
