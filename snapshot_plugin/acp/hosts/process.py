@@ -114,8 +114,8 @@ class AgentProcess:
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self.end_fd = _end_of(process.pid)
         """A file descriptor that is readable once the process has ended; None if the system has none."""
-        # Not closed earlier: another thread may still wait for one of them, and the system reuses closed ones.
-        weakref.finalize(self, _close, process.stdout, self.end_fd)
+        self.close = weakref.finalize(self, _close, process.stdout, self.end_fd)
+        """Closes its output and `end_fd`. Call it once no thread can read them: the system reuses their numbers."""
         self._ready = select.poll()
         for fd in (self._out, self.end_fd):
             if fd is not None:
