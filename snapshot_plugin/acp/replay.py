@@ -192,10 +192,11 @@ def _cost(snapshot: SessionSnapshot) -> dict[str, Any]:
 
 
 def show(session_id: str, updates: Iterable[Raw]) -> Iterator[RecordEvent | ToClient]:
-    """Record updates and pass them on to the client."""
+    """Record updates and pass them on to the client; the start of a tool durably."""
     for update in updates:
-        if not is_withheld(update.get("sessionUpdate"), update):
-            yield RecordEvent(session_id, {"update": update})
+        kind = update.get("sessionUpdate")
+        if not is_withheld(kind, update):
+            yield RecordEvent(session_id, {"update": update}, kind == "tool_call")
             yield shown(session_id, update)
 
 
@@ -251,8 +252,10 @@ class Withheld:
         return [shown(agent_id, update) for agent_id, updates in strays.items() for update in updates]
 
 
-_LONG = 12
-"""So much text at the end of a recorded text is a repetition; a shorter one must be a whole text."""
+_LONG, _LONG_RUN = 12, 1000
+"""So much text at the end of a recorded text is a repetition; a shorter one must be a whole text. After so much
+repeated text, the record is not searched for another place that has it.
+"""
 
 
 class LateReplay:
@@ -272,45 +275,59 @@ class LateReplay:
         self._calls = {call.tool_call_id for call in calls}
         self._titles = {call.title for call in calls if call.title}
         self._held: list[Raw] = []
-        self._run = ""
-        """The text of the held updates."""
+        self._run = (0, 0)
+        """Where the record has the text of the held updates."""
         self._kind, self._is_news = "", False
         """The kind of the last update, and whether its text was new: then text that follows it is new, too."""
 
     def news(self, update: Raw) -> list[Raw]:
         """Return what to pass on now: *update*, after held ones that are no repetition; nothing if it repeats."""
-        before, self._kind = self._kind, str(update.get("sessionUpdate"))
-        text = text_in(update)
+        kind, text = str(update.get("sessionUpdate")), text_in(update)
+        if kind in STATE_UPDATES:
+            return [] if kind == "plan" else [update]
+        before, self._kind = self._kind, kind
         if text is None:
-            return [] if self._is_repeated(self._kind, update) else [*self.rest(), update]
-        if self._kind != before:
+            return [] if self._is_repeated_call(update) else [*self.rest(), update]
+        if kind != before:
             return [*self.rest(), *self._held_or_news(update, text)]
         return [update] if self._is_news else self._held_or_news(update, text)
 
     def _held_or_news(self, update: Raw, text: str) -> list[Raw]:
-        run = self._run + _squeezed(text)
-        self._is_news = run not in self._said
+        self._is_news = not self._continues(_squeezed(text))
         if self._is_news:
             released = self.rest()
-            if not released and _squeezed(text) in self._said:  # after one repeated text, the next begins
-                return self._held_or_news(update, text)
-            return [*released, update]
-        self._run = run
+            if not released and self._continues(_squeezed(text)):  # after one repeated text, the next begins
+                self._is_news = False
+            else:
+                return [*released, update]
         self._held.append(update)
         return []
 
+    def _continues(self, text: str) -> bool:
+        """Whether the record has *text* after the held text. Its place is kept, so that many chunks are fast."""
+        start, end = self._run
+        if not self._said.startswith(text, end):
+            held = self._said[start:end]
+            start = self._said.find(held + text) if len(held) < _LONG_RUN else -1
+            end = start + len(held)
+        if start < 0:
+            return False
+        self._run = start, end + len(text)
+        return True
+
     def rest(self) -> list[Raw]:
         """Remove and return the held updates, unless they repeat the record."""
-        run, held = self._run, self._held
-        self._run, self._held = "", []
-        is_repeated = f"{run}\0" in self._said and (len(run) >= _LONG or f"\0{run}\0" in self._said)
-        return [] if is_repeated else held
+        (start, end), held = self._run, self._held
+        self._run, self._held = (0, 0), []
+        text = self._said[start:end]
+        whole = f"{text}\0" if len(text) >= _LONG else f"\0{text}\0"
+        return [] if whole in self._said else held
 
-    def _is_repeated(self, kind: str, update: Raw) -> bool:
-        call_id = update.get("toolCallId")
-        if kind == "tool_call" and update.get("title") in self._titles and isinstance(call_id, str):
+    def _is_repeated_call(self, update: Raw) -> bool:
+        call_id = str(update.get("toolCallId"))
+        if self._kind == "tool_call" and str(update.get("title")) in self._titles:
             self._calls.add(call_id)
-        return kind == "plan" or (kind in ("tool_call", "tool_call_update") and call_id in self._calls)
+        return self._kind in ("tool_call", "tool_call_update") and call_id in self._calls
 
 
 def _squeezed(text: str) -> str:
