@@ -14,7 +14,7 @@ from typing import NamedTuple
 from snapshot_plugin.codec.frame import OPENING, Header
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
 from snapshot_plugin.store.files import (
     disk_errors,
@@ -33,7 +33,7 @@ from snapshot_plugin.store.files import (
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.recent import Recent
 
-__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
+__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles", "read_segment"]
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
@@ -127,7 +127,7 @@ class SegmentFiles:
         return [
             Segment(
                 file.name, file.first, file.last, file.generation > 0,
-                partial(_read, known.path, file.name, session_id),
+                partial(read_segment, known.path, file.name, session_id),
             )
             for file in _files(known)
         ]  # fmt: skip
@@ -150,7 +150,7 @@ class SegmentFiles:
         # Where to append: behind the tip's frame, if the last file is a segment that ends exactly with it.
         if tip is None or not files or files[-1].generation:
             return tip, None
-        data = _read(known.path, files[-1].name, session_id)
+        data = read_segment(known.path, files[-1].name, session_id)
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
@@ -294,30 +294,6 @@ class SegmentFiles:
         if known.tail and known.tail.name in names:
             known.tail = None
 
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """See `FrameLog`."""
-        directory = self.directory(session_id)
-        target = directory / "quarantine" / segment.name
-        with disk_errors(f"setting a file of session {session_id} aside", session_id=session_id):
-            make_private_dir(target.parent)
-            while target.exists():
-                target = target.with_name(target.name + "+")
-            replace_file(target, segment.read())
-        return str(target.relative_to(directory))
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        pattern = f"{dirname_of(session_id)}/quarantine/*" if session_id else "*/quarantine/*"
-        out = []
-        with disk_errors("reading quarantine"):
-            for path in sorted(self.sessions_dir.glob(pattern)):
-                owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
-                if owner and files:
-                    read = partial(_read, str(path.parent), path.name, owner)
-                    is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
-                    out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
-        return out
-
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
         names: list[str] = []
@@ -377,7 +353,8 @@ def _files(known: _Known) -> list[SegmentFile]:
     return files
 
 
-def _read(directory: str, name: str, session_id: str) -> bytes:
+def read_segment(directory: str, name: str, session_id: str) -> bytes:
+    """The bytes of one file. Raises `FileNotFoundError` if it was replaced or deleted."""
     try:
         with os.fdopen(os.open(f"{directory}/{name}", os.O_RDONLY | _OPEN), "rb") as file:
             return file.read()
