@@ -1,7 +1,8 @@
-"""Move whole sessions between stores and files, with their working memory. Nothing is overwritten."""
+"""Move whole sessions between stores and files, with their companions. Nothing is overwritten."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -24,7 +25,7 @@ from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.recovery import upto_of
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.model.ids import check_session_id, new_id
+from snapshot_plugin.model.ids import COMPANIONS, check_session_id, new_id
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
@@ -79,17 +80,16 @@ def carrier(store: SnapshotStore) -> Carrier:
 
 
 async def collect(store: SnapshotStore, session_id: str, *, at: int | None = None) -> list[Copies]:
-    """A session with its history, and its memory if it has one. With *at*, the state at that snapshot."""
+    """A session with its history and its companions. With *at*, the state at that snapshot and its memory then."""
     place = carrier(store)
     copies = _upto(await place.take_out(session_id), at)
-    newest = verified(copies)
-    pin = newest.metadata.get("working_memory")
-    pinned = pin.get("seq") if isinstance(pin, dict) and at is not None else None
-    try:
-        memory = _upto(await place.take_out(memory_id(session_id)), pinned)
-    except SnapshotNotFound:
-        return [copies]
-    return [copies, memory]
+    pin = verified(copies).metadata.get("working_memory")
+    pinned = pin.get("seq") if isinstance(pin, dict) else None
+    found = [copies]
+    for suffix, seq in {memory_id(""): pinned}.items() if at is not None else dict.fromkeys(COMPANIONS).items():
+        with contextlib.suppress(SnapshotNotFound):
+            found.append(_upto(await place.take_out(session_id + suffix), seq))
+    return found
 
 
 def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
@@ -146,9 +146,9 @@ async def bring(
 ) -> tuple[Arrival, ...]:
     """Put *sessions* into *store*: all of them, or none if one is invalid.
 
-    A stored session with the same content is left alone. If the stored session's newest snapshot is an earlier one
-    of the imported session, the later snapshots are appended to its history. Any other stored session is left
-    alone, and the imported one gets a new id.
+    A stored session that has the newest imported snapshot is left alone. If the stored session's newest snapshot is
+    an earlier one of the imported session, the later snapshots are appended to its history. Any other stored
+    session is left alone, and the imported one gets a new id.
 
     Args:
         store: where they go.
@@ -182,10 +182,10 @@ def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Fam
     by_id = {check_session_id(copies[0].header.sid): copies for copies in sessions}
     if len(by_id) < len(sessions):
         raise InvalidInput("a session is in the file twice", hint="nothing was imported; import them one by one")
-    memories = {memory_id(name) for name in by_id} & by_id.keys()
+    companions = {name + suffix for name in by_id for suffix in COMPANIONS} & by_id.keys()
     families = []
-    for name in [name for name in by_id if name not in memories]:
-        members = [by_id[each] for each in (name, memory_id(name)) if each in by_id]
+    for name in [name for name in by_id if name not in companions]:
+        members = [by_id[name + suffix] for suffix in ("", *COMPANIONS) if name + suffix in by_id]
         found = [_outline(copies) for copies in members]
         if paths:
             members = [moved(copies, paths) for copies in members]
@@ -268,7 +268,7 @@ async def _changes(place: Carrier, members: Sequence[Copies]) -> list[_Change] |
 async def _change(place: Carrier, copies: Copies) -> _Change | None:
     try:
         local = await place.take_out(copies[0].header.sid)
-        if set(map(_identity, copies)) <= set(map(_identity, local)):
+        if _identity(copies[-1]) in map(_identity, local):  # also if earlier ones were forgotten here
             return _Change(local, local)
         later = _later(local, copies)
     except SnapshotNotFound:
@@ -279,11 +279,11 @@ async def _change(place: Carrier, copies: Copies) -> _Change | None:
 
 
 def _under(members: Sequence[Copies], session_id: str) -> list[Copies]:
-    """Return the session and its memory under another id; unchanged if the id is its own."""
-    if members[0][0].header.sid == session_id:
+    """Return the session and its companions under another id; unchanged if the id is its own."""
+    before = members[0][0].header.sid
+    if before == session_id:
         return list(members)
-    names = (session_id, memory_id(session_id))
-    return [renamed(copies, name) for copies, name in zip(members, names, strict=False)]
+    return [renamed(copies, session_id + copies[0].header.sid.removeprefix(before)) for copies in members]
 
 
 def _later(local: Copies, copies: Copies) -> Copies:

@@ -18,10 +18,12 @@ from typing import Literal, NamedTuple
 
 from snapshot_plugin.codec.frame import OPENING, Header, read_header
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.store import copies
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.keyfiles import KeyDirectory
-from snapshot_plugin.store.log import SessionEntry
+from snapshot_plugin.store.log import Segment, SessionEntry
 from snapshot_plugin.store.replay import Item, session_items
 from snapshot_plugin.store.s3 import ObjectStore
 
@@ -83,13 +85,14 @@ class Archive:
         return {name: data for name, data in found.items() if data is not None}
 
     def copy_all(self, now: datetime, *, only: Sequence[str] | None = None) -> list[CopiedSession]:
-        """Copy every session, or *only* these, that changed since this object last looked.
+        """Copy every session, or *only* these and their companions, that changed since this object last looked.
 
         Never raises for one session. After an interruption, the next call continues where it stopped.
         """
         entries = self._source.frames.sessions()
+        wanted = {name + suffix for name in only or () for suffix in ("", *COMPANIONS)}
         done = []
-        for entry in entries if only is None else [each for each in entries if each.session_id in only]:
+        for entry in [each for each in entries if only is None or each.session_id in wanted]:
             state = self._state(entry)
             if state is None or self._copied.get(entry.session_id) != state:
                 done.append(copied := self._tried(entry.session_id))
@@ -123,21 +126,26 @@ class Archive:
             more = _after(ours, theirs)
             if more:
                 log.append(session_id, b"".join(frame for _, frame in more), more[0][0])
-            elif segments and not self._is_ours(session_id, newest):
+            elif not segments:
+                log.replace(session_id, segments, [frame for _, frame in ours], newest.hi)
+            elif self._is_ours(session_id):
+                read = Segment("", 1, newest.hi, rewritten=True, read=lambda: b"".join(frame for _, frame in ours))
+                copies.undrop(log, session_id, self._target.session_keys(session_id), [read])
+            else:
                 problem = "the archive holds a session of that id that went on elsewhere"
                 return CopiedSession(session_id, "diverged", newest.hi, problem)
-            else:
-                log.replace(session_id, segments, [frame for _, frame in ours], newest.hi)
-        if log.tail(session_id) != ours[-1][1]:
+        written = log.tail(session_id)
+        if written is None or read_header(written)[0].id != newest.id:
             raise SnapshotCorrupted(f"session {session_id} does not read back from the archive as it was written")
         return CopiedSession(session_id, "copied", newest.hi)
 
-    def _is_ours(self, session_id: str, newest: Header) -> bool:
-        """Whether the archive holds an earlier state of our session, even if its frames were rewritten."""
-        here = {meta.seq: meta.root for meta in self._source.core.history(session_id, {})}
-        there = {meta.seq: meta.root for meta in self._target.core.history(session_id, {})}
-        shared = here.keys() & there.keys()
-        return bool(shared) and max(there) < newest.hi and all(here[seq] == there[seq] for seq in shared)
+    def _is_ours(self, session_id: str) -> bool:
+        """Whether the archive holds an earlier state of our session, whatever either of them has forgotten."""
+        here, there = self._source.core.history(session_id, {}), self._target.core.history(session_id, {})
+        roots = {meta.seq: meta.root for meta in here}
+        shared = [meta for meta in there if meta.seq in roots]
+        is_same = bool(shared) or here[0].created_at == there[0].created_at
+        return is_same and there[0].seq < here[0].seq and all(roots[meta.seq] == meta.root for meta in shared)
 
     def _leave_note(self, now: datetime, sessions: int, done: Sequence[CopiedSession]) -> None:
         behind = [f"{each.session_id}: {each.problem}" for each in done if each.problem]

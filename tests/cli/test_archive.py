@@ -39,6 +39,14 @@ def here(tmp_path: Path) -> Iterator[FilesystemStore]:
     store.close()
 
 
+@pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
+def key(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    if not request.param:
+        return None
+    monkeypatch.setenv("ASNAP_KEY", key := generate_key())
+    return key
+
+
 def statuses(ran: Ran) -> list[tuple[str, str]]:
     assert ran.code in (0, 1, 3), ran
     return [(each["session_id"], each["status"]) for each in json.loads(ran.out)["sessions"]]
@@ -118,20 +126,51 @@ def test_session_continued_in_the_archive_is_not_overwritten(
     assert archived().sync.load("session").title == "Elsewhere"
 
 
-@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("gone", [[], [2, 3], [1, 2, 3]], ids=["packed", "some forgotten", "all forgotten"])
 def test_rewritten_or_forgotten_snapshots_stay_in_the_archive(
-    asnap: Asnap, server: S3Server, here: FilesystemStore, is_packed: bool
+    asnap: Asnap, server: S3Server, tmp_path: Path, gone: list[int], key: str | None
 ) -> None:
+    here = FilesystemStore(tmp_path / "here", key, background=False)
+    for texts in ("a", "ab"):
+        here.sync.save(make_snapshot(*texts))
     archive(asnap, here)
     for texts in ("abc", "abcd"):
         here.sync.save(make_snapshot(*texts))
-    if is_packed:
-        here.core.compact("session")
+    if gone:
+        here.sync.forget("session", seqs=gone)
     else:
-        here.sync.forget("session", seqs=[2, 3])
+        here.core.compact("session")
     assert archive(asnap, here) == [("session", "copied")]
-    assert archived().sync.load("session") == make_snapshot("a", "b", "c", "d")
-    assert archived().sync.check().ok
+    here.sync.save(make_snapshot(*"abcde"))
+    assert archive(asnap, here) == [("session", "copied")]
+    here.close()
+    there = ObjectStore(bucket_at(URL), key, background=False)
+    assert [meta.seq for meta in there.sync.history("session")] == ([5, 4, 2, 1] if gone else [5, 4, 3, 2, 1])
+    assert [there.sync.load("session", at=seq) for seq in (2, 5)] == [make_snapshot(*"ab"), make_snapshot(*"abcde")]
+    assert there.sync.check().ok
+
+
+def test_restore_makes_no_second_session_of_one_that_forgot_snapshots(
+    asnap: Asnap, server: S3Server, here: FilesystemStore
+) -> None:
+    archive(asnap, here)
+    here.sync.forget("session", seqs=[1])
+    assert archive(asnap, here, "--restore") == [("session", "already_there")]
+    assert [meta.session_id for meta in here.sync.list()] == ["session"]
+
+
+def test_restore_brings_the_companions_of_a_session_and_those_without_one(
+    asnap: Asnap, server: S3Server, here: FilesystemStore, tmp_path: Path
+) -> None:
+    names = ["session", "session+memory", "session+subgraphs", "state.user+subgraphs"]
+    for name in names[1:]:
+        here.sync.save(make_snapshot(name, session_id=name))
+    assert sorted(archive(asnap, here, "session")) == [(name, "copied") for name in names[:-1]]
+    archive(asnap, here)
+    there = FilesystemStore(tmp_path / "there", background=False)
+    assert sorted(archive(asnap, there, "--restore")) == [("session", "imported"), (names[-1], "imported")]
+    assert sorted(meta.session_id for meta in there.sync.list()) == names
+    there.close()
 
 
 def test_an_encrypted_store_stays_encrypted_and_opens_with_its_own_key(

@@ -284,6 +284,18 @@ async def test_memory_is_imported_before_its_session() -> None:
     assert order == [f"{SESSION}+memory", SESSION]
 
 
+async def test_subgraphs_go_with_their_session() -> None:
+    async with memory_store() as source, memory_store() as store:
+        await fill(source, memory=False)
+        await source.save(make_snapshot("inner", session_id=f"{SESSION}+subgraphs"))
+        sessions = await collect(source, SESSION)
+        await bring(store, sessions)
+        await bring(store, sessions, under="mine")
+
+        assert await ids(store) == {SESSION, f"{SESSION}+subgraphs", "mine", "mine+subgraphs"}
+        assert (await store.load("mine+subgraphs")).messages[0].text == "inner"
+
+
 async def test_a_session_can_be_given_an_id() -> None:
     async with memory_store() as store:
         sessions = await exported()

@@ -175,8 +175,12 @@ async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
 
     rows = []
     async with bucket_of(call, url, create=False) as bucket, call.opened(create=True) as store:
+        known = [meta.session_id for meta in await bucket.list()] if not refs else []
+        companions = {
+            session_id + suffix for session_id in known for suffix in COMPANIONS
+        }  # their sessions bring them
         wanted = [(await find(bucket, ref)).session_id for ref in refs] or [
-            meta.session_id for meta in await bucket.list() if not meta.session_id.endswith(COMPANIONS)
+            each for each in known if each not in companions
         ]
         for session_id in wanted:
             (arrival,) = await take_in(call, store, await collect(bucket, session_id))
