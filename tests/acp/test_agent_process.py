@@ -37,6 +37,7 @@ def test_end_of_the_process_can_be_polled_after_it_was_stopped() -> None:
     end_fd = agent.end_fd
     assert agent.end(patience=5.0) == 0
     assert agent.read() == b""
+    assert agent.end(patience=5.0) == 0, "two threads may end it"
     if end_fd is not None:
         os.fstat(end_fd)
     del agent
