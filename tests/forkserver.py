@@ -28,12 +28,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["Popen", "close", "fork", "python", "run"]
+__all__ = ["Popen", "close", "command_for_shells", "fork", "python", "run"]
 
 PROGRAMS = ("snapshot_plugin", "tests.")
 """How the modules begin that are forked."""
 _WARM = "tests.warm"
 _MESSAGE = 1 << 18
+
+
+_COMMAND = """\
+#!{python} -IS
+import json, os, socket, sys
+ended, report = os.pipe()
+wish = {{"argv": ["snapshot_plugin", *sys.argv[1:]], "env": dict(os.environ), "cwd": os.getcwd()}}
+socket.send_fds(socket.socket(fileno={server}), [json.dumps(wish).encode()], [0, 1, 2, report])
+os.close(report)
+os.read(ended, 16)
+sys.exit(os.waitstatus_to_exitcode(int(os.read(ended, 16) or b"9")))
+"""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -89,6 +101,17 @@ class Popen(subprocess.Popen[Any]):
             if self.returncode is None:
                 self.returncode = os.waitstatus_to_exitcode(int(os.read(self._status, 16) or b"9"))
                 os.close(self._status)
+
+
+def command_for_shells(directory: Path) -> list[int]:
+    """Write ``asnap`` into *directory*: a command that is forked. Returns what its shell has to inherit."""
+    if sys.platform != "linux":
+        return []  # then the shell finds the installed one
+    server = _server().number
+    command = directory / "asnap"
+    command.write_text(_COMMAND.format(python=sys.executable, server=server))
+    command.chmod(0o700)
+    return [server]
 
 
 def python(command: Sequence[str], **how: Any) -> Popen:
@@ -147,6 +170,11 @@ class _Server:
         finally:
             os.close(report)
         return status, int(os.read(status, 16))
+
+    @property
+    def number(self) -> int:
+        """The descriptor of the socket that takes wishes."""
+        return self._ours.fileno()
 
     def close(self) -> None:
         """End the server."""
