@@ -64,6 +64,13 @@ class MemoryChange(NamedTuple):
         """The entry it is about."""
         return Name(self.namespace, self.key)
 
+    def meets(self, other: MemoryChange) -> bool:
+        """Whether it matters which of the two is applied first."""
+        if "" in (self.namespace, other.namespace):  # of a session, or of everything
+            return "clear" in (self.op, other.op)
+        is_one_file = self.namespace in KINDS or "" in (self.key, other.key) or self.key == other.key
+        return self.namespace == other.namespace and is_one_file
+
 
 class Saved(Value):
     """The receipt of a change.

@@ -116,7 +116,9 @@ class MemoryEngine:
         self.session = self._count
 
     def write(self, change: MemoryChange | None = None) -> Saved:
-        """Write what waits, then *change*; return its receipt. Both are on disk when it returns.
+        """Write what waits, then *change*; return its receipt. *change* is on disk when it returns.
+
+        If the disk refuses what waits, *change* is written alone, unless what waits has to be written first.
 
         Raises:
             StoreUnavailable: the disk refuses; the change is kept in memory and written later.
@@ -128,8 +130,7 @@ class MemoryEngine:
                 with disk_errors(f"making {self.root}"):
                     make_private_dir(self.root)
             with self.files.locked(_TIMEOUT), self._guard:
-                view, outcome = self._commit(change)
-                self.persistence, self._why = "disk", ""
+                view, outcome = self._commit_what_fits(change)
         except UNWRITTEN as error:
             raise self._keep(change, error) from error
         return view.receipt(change, outcome) if change else Saved()
@@ -170,9 +171,18 @@ class MemoryEngine:
         until = "the other process lets go" if is_held else "the disk allows"
         return type(error)(f"{what} is {kept}, until {until}: {error.message}", hint=error.hint)
 
-    def _commit(self, change: MemoryChange | None) -> tuple[MemoryView, Outcome]:
-        """Write what waits, and *change*, all or none; return the new memory and what came of *change*."""
-        queued = self.queue[:]
+    def _commit_what_fits(self, change: MemoryChange | None) -> tuple[MemoryView, Outcome]:
+        try:
+            done = self._commit(self.queue[:], change)
+        except StoreUnavailable:
+            if change is None or not self.queue or any(map(change.meets, self.queue)):
+                raise
+            return self._commit([], change)
+        self.persistence, self._why = "disk", ""
+        return done
+
+    def _commit(self, queued: list[MemoryChange], change: MemoryChange | None) -> tuple[MemoryView, Outcome]:
+        """Write *queued* and *change*, all or none; return the new memory and what came of *change*."""
         view, outcomes = self._applied([*queued, change] if change else queued)
         if view.is_new and self.sizes is not None:
             self._ignore_in_git()

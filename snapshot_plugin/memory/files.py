@@ -27,8 +27,8 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.memory.privacy import redacted
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
 
 __all__ = [
@@ -117,7 +117,7 @@ def _checked(what: str, name: str, *, any_length: bool = False) -> str:
     except InvalidSessionId as error:
         reason = error.message.partition(": ")[2]
         raise InvalidInput(f"the {what} {name!r:.60} cannot be a file name: {reason}", hint=error.hint) from None
-    if not redact(name)[1].is_empty:
+    if redacted(name)[1]:
         raise InvalidInput(f"the {what} holds a secret, and names are stored as they are", hint="choose another")
     return name
 

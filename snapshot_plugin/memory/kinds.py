@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Container
 from datetime import UTC, datetime
 from functools import lru_cache
-from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, Name
@@ -84,7 +83,9 @@ def milliseconds(value: Any) -> float | None:
     """A duration: a number of milliseconds, ``"150ms"``, ``"2m 5s"``; a map with one inside, the mean of a list."""
     if isinstance(value, list):
         times = [milliseconds(each) for each in value if not isinstance(each, dict | list)]
-        return None if not times or None in times or len(times) < len(value) else fmean(filter(None, times))
+        return (
+            None if not times or None in times or len(times) < len(value) else sum(filter(None, times)) / len(times)
+        )
     if isinstance(value, dict):
         inner, _ = fields_of(PERFORMANCE, value)
         return next((inner[name] for name in ("session_ms", *TAILS) if name in inner), None)
@@ -386,6 +387,7 @@ def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -
 _EXPECTED: Final[dict[Callable[[Any], Any], str]] = {
     _time: "a time as 2026-11-10 or 2026-11-10T12:00:00Z", _whole: "a number",
     milliseconds: 'a time as 150 or "150ms"', _seconds: "a number of seconds",
+    _resolution: "true, or a date as 2026-11-10",
 }  # fmt: skip
 
 
