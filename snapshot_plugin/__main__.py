@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from typing import NoReturn
 
+_INTERRUPTS = signal.getsignal(signal.SIGINT)
+if _INTERRUPTS is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process without a traceback
 gc.disable()
 
 from snapshot_plugin import cli  # noqa: E402 — importing makes no garbage, only walks to look for it
@@ -20,6 +24,7 @@ __all__ = ["main"]
 
 def main() -> NoReturn:
     """Run a command and exit at once: tearing down the interpreter takes a tenth of a short command's time."""
+    signal.signal(signal.SIGINT, _INTERRUPTS)
     sys.argv[0] = "asnap"  # also after ``python -m snapshot_plugin``: a lease names its owner by it
     try:
         cli.main()

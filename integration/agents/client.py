@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MARK", "Client", "Gone", "children", "end_all", "is_running", "kill_agent_of", "shown_in"]
+__all__ = [
+    "MARK",
+    "Client",
+    "Gone",
+    "children",
+    "descendants",
+    "end_all",
+    "is_running",
+    "kill_agent_of",
+    "shown_in",
+]
 
 Json = dict[str, Any]
 MARK = "ASNAP_FIDELITY_RUN"
@@ -194,6 +204,11 @@ def children(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").iterdir():
             found += [int(child) for child in (task / "children").read_text().split()]
     return found
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that *pid* started, those that they started, and so on."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
 
 
 def kill_agent_of(proxy: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.agents.catalog import Agent
-from integration.agents.client import Client, Gone, children, end_all, is_running, kill_agent_of, shown_in
+from integration.agents.client import Client, Gone, descendants, end_all, is_running, kill_agent_of, shown_in
 from integration.agents.evidence import UNFINISHED, Deletion, Evidence, Killed, Scenario
 from integration.agents.scene import HELLO, PATIENCE, Scene, capabilities
 from integration.agents.scripted_model import ScriptedModel
@@ -164,7 +164,7 @@ def _kill(client: Client, evidence: Evidence) -> None:
     if evidence.killed == "bare":
         client.kill()
         return
-    agents = children(client.pid)
+    agents = descendants(client.pid)
     if evidence.killed in ("agent", "both"):
         kill_agent_of(client.pid)
     if evidence.killed == "both":

@@ -137,10 +137,10 @@ def remembered_late() -> None:
     replace: Any = MemoryFiles.replace
     waiting: list[Any] = []
 
-    def late(memory: MemoryFiles, files: Any) -> None:
+    def late(memory: MemoryFiles, *files: Any) -> None:
         waiting.append(files)
         if len(waiting) > 1:
-            replace(memory, waiting.pop(0))
+            replace(memory, *waiting.pop(0))
 
     _patched(MemoryFiles, "replace", late)
 

@@ -52,7 +52,7 @@ Persistence = Literal["disk", "memory", "read-only"]
 class MemoryChange(NamedTuple):
     """One change to a memory. `session` and `at` say which session requested it, and when."""
 
-    op: Literal["begin", "end", "save", "delete", "clear", "touch", "check"]
+    op: Literal["begin", "end", "save", "delete", "clear"]
     namespace: str = ""
     key: str = ""
     data: Any = None
@@ -63,6 +63,13 @@ class MemoryChange(NamedTuple):
     def name(self) -> Name:
         """The entry it is about."""
         return Name(self.namespace, self.key)
+
+    def meets(self, other: MemoryChange) -> bool:
+        """Whether it matters which of the two is applied first."""
+        if "" in (self.namespace, other.namespace):  # of a session, or of everything
+            return "clear" in (self.op, other.op)
+        is_one_file = self.namespace in KINDS or "" in (self.key, other.key) or self.key == other.key
+        return self.namespace == other.namespace and is_one_file
 
 
 class Saved(Value):
@@ -84,8 +91,8 @@ class Saved(Value):
     redacted: dict[str, int] = Field(default_factory=dict)
 
 
-Outcome = Saved | SnapshotError
-"""The result of a change: its receipt, or the error that refused it."""
+Outcome = Entry | SnapshotError
+"""The result of a change: the fields of its receipt, or the error that refused it."""
 
 
 class MemoryView:
@@ -97,18 +104,20 @@ class MemoryView:
     def __init__(
         self, files: MemoryFiles, limits: MemoryLimits, *, now: datetime, session: int = 0, elsewhere: int = 0
     ) -> None:
-        self._files, self._limits, self._now, self._elsewhere = files, limits, now, elsewhere
+        self._files, self._limits, self.now, self._elsewhere = files, limits, now, elsewhere
         self._unavailable: StoreUnavailable | None = None
         self.damaged: list[tuple[str, ...]] = []
         try:
             self.scan = files.scan()
         except StoreUnavailable as error:
             self.scan, self._unavailable = Scan(), error
+        self.refused: dict[str, SnapshotError] = {}
+        """The namespaces whose document has no room, and why."""
         self._writes: dict[tuple[str, ...], bytes | None] = {}
         self._documents: dict[str, MemoryDocument] = {}
         self.entries = dict(self.scan.entries)
         """All entries."""
-        new: Entry = {"created_at": rfc3339(now), "last_session": None, "session_count": session, "used": {}}
+        new: Entry = {"created_at": rfc3339(now), "last_session": None, "session_count": session}
         stored = None
         with contextlib.suppress(StoreUnavailable):
             stored = self._stored(META, _checked_meta)
@@ -151,7 +160,7 @@ class MemoryView:
         if kind and document and name == kind.document and document.is_changed:
             return document.raw()
         if name in self.entries:
-            return self._value(self.entries[name].path)
+            return self._value(self.entries[name].path, used_at=self.now if name.namespace == BASELINES else None)
         if kind and name.key in self.document(name.namespace).entries:
             return self.document(name.namespace).entries[name.key]
         raise self._missing(name)
@@ -172,34 +181,46 @@ class MemoryView:
             for other in sorted(self.entries):
                 if other.namespace == namespace and other != main:
                     document.entries = {**self._read(other).entries, **document.entries}
-            document.is_changed = document.trim(self._limits, self._now) > 0 and main in self.entries
+            document.is_changed = document.trim(self._limits, self._aged_at) > 0 and main in self.entries
             self._documents[namespace] = document
         return self._documents[namespace]
 
-    def used_at(self, entry: MemoryEntry) -> datetime:
-        """When an entry was last saved, read or compared."""
-        return max(moment_in(self.meta["used"].get(str(entry.name))) or entry.saved_at, entry.saved_at)
+    @property
+    def _aged_at(self) -> datetime:
+        """The time by which entries are too old.
 
-    def _value(self, path: tuple[str, ...]) -> Any:
+        After a month without sessions it is that of the last day with one, because the clock may be wrong: then
+        nothing is removed before a second day confirms it.
+        """
+        before = moment_in(self.meta.get("day_before")) or self.now
+        return self.now if self.now - before <= self._limits.error_age else before
+
+    def current(self, namespace: str) -> dict[str, Entry]:
+        """The entries of a document that are not too old."""
+        return self.document(namespace).current(self._limits, self.now)
+
+    def _value(self, path: tuple[str, ...], used_at: datetime | None = None) -> Any:
         content = self._writes.get(path)
-        return self._files.read(path) if content is None else json.loads(content)
+        return self._files.read(path, used_at=used_at) if content is None else json.loads(content)
 
     def _read(self, name: Name) -> MemoryDocument:
         entry = self.entries.get(name)
         raw = self._stored(entry.path) if entry else None
-        return MemoryDocument.read(name.namespace, name.key, raw, entry.saved_at if entry else self._now)
+        return MemoryDocument.read(name.namespace, name.key, raw, entry.used_at if entry else self.now)
 
     # Applying ----------------------------------------------------------------------------------------------
 
     def apply(self, change: MemoryChange) -> Outcome:
         """Apply one change. If it is refused, earlier changes stay applied."""
         try:
-            receipt: dict[str, Any] = getattr(self, f"_{change.op}")(change)
+            receipt: Entry = getattr(self, f"_{change.op}")(change)
         except SnapshotError as error:
             return error
-        return Saved(namespace=change.namespace, key=change.key, **receipt)
+        return receipt
 
     def _begin(self, change: MemoryChange) -> Entry:
+        if (self.meta["last_session"] or change.at)[:10] != change.at[:10]:
+            self.meta["day_before"] = self.meta["last_session"]
         before = max(self.meta["session_count"], self._last_session() if self.is_new else 0)
         self.meta |= {"session_count": before + 1, "last_session": change.at}
         self._remove(*self._least_used(None, room=self._limits.baselines))
@@ -216,17 +237,6 @@ class MemoryView:
         self.meta["last_session"] = max(change.at, self.meta["last_session"] or "")
         return {}
 
-    def _check(self, change: MemoryChange) -> Entry:
-        """Read an entry again, so that it is set aside if it is damaged."""
-        if change.name in self.entries and self._stored(self.entries[change.name].path) is None:
-            del self.entries[change.name]
-        return {}
-
-    def _touch(self, change: MemoryChange) -> Entry:
-        if change.name in self.entries:
-            self.meta["used"] = {**self.meta["used"], str(change.name): change.at}
-        return {}
-
     def _save(self, change: MemoryChange) -> Entry:
         if change.namespace in KINDS:
             return self._add(change)
@@ -236,7 +246,6 @@ class MemoryView:
         gone = self._least_used(change.name, room=self._limits.baselines - 1)
         size = self._put(change.name, data, instead_of=gone)
         self._remove(*gone)
-        self._touch(change)
         note, redacted = ("; of responses the shape is kept", {"response": shapes}) if shapes else ("", {})
         kept = f"baseline {change.key!r}: ready to be compared{note}"
         return {"bytes": size, "understood": (kept,), "redacted": redacted, "evicted": tuple(map(str, gone))}
@@ -286,7 +295,7 @@ class MemoryView:
         paths = [entry.path for entry in (*self.scan.entries.values(), *self.entries.values())]
         self._writes = dict.fromkeys([*paths, *self.scan.damaged])
         self.entries, self._documents = {}, {}
-        self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at, "used": {}}
+        self.meta |= {"session_count": 1, "last_session": change.at, "created_at": change.at}
         return {}
 
     def _changed(self, namespace: str) -> MemoryDocument:
@@ -295,7 +304,7 @@ class MemoryView:
         if not document.is_changed:
             self.scan.refuse(name.path)
             document.is_changed = True
-            self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self._now))
+            self.entries.setdefault(name, MemoryEntry(name, name.path, 0, self.now))
         return document
 
     def _put(self, name: Name, data: Any, instead_of: Sequence[Name] = ()) -> int:
@@ -310,7 +319,7 @@ class MemoryView:
         path = self.scan.entries[name].path if name in self.scan.entries else name.path
         self.scan.refuse(path)
         self._writes[path] = content
-        self.entries[name] = MemoryEntry(name, path, len(content), self._now)
+        self.entries[name] = MemoryEntry(name, path, len(content), self.now)
         return len(content)
 
     def _remove(self, *names: Name) -> None:
@@ -319,7 +328,8 @@ class MemoryView:
     def _least_used(self, new: Name | None, *, room: int) -> list[Name]:
         """The least recently used baselines, without *new*, to remove so that *room* are left."""
         others = [entry for name, entry in self.entries.items() if name.namespace == BASELINES and name != new]
-        return [entry.name for entry in sorted(others, key=self.used_at)[: max(0, len(others) - room)]]
+        oldest_first = sorted(others, key=lambda entry: entry.used_at)
+        return [entry.name for entry in oldest_first[: max(0, len(others) - room)]]
 
     # Writing -----------------------------------------------------------------------------------------------
 
@@ -334,29 +344,27 @@ class MemoryView:
         for namespace, document in sorted(self._documents.items()):
             if document.is_changed:
                 try:
-                    self._write(KINDS[namespace].document, document.encoded(self._limits, self._now))
+                    self._write(KINDS[namespace].document, document.encoded(self._limits, self._aged_at))
                 except (InvalidInput, LimitExceeded) as error:  # changes to other files are still written
-                    document.refused = error
-        names = {str(name) for name in self.entries}
-        self.meta["used"] = {name: at for name, at in self.meta["used"].items() if name in names}
+                    self.refused[namespace] = error
         if self.meta != self._meta_before:
             self.scan.refuse(META)
             self._writes[META] = encoded(self.meta)
         return self._writes
 
-    def final(self, outcome: Outcome) -> Outcome:
-        """The final result of a change, after `finish`: its document may have been refused or trimmed."""
-        document = self._documents.get(outcome.namespace) if isinstance(outcome, Saved) else None
-        if isinstance(outcome, SnapshotError) or document is None or not document.is_changed:
-            return outcome
-        stored = self.entries.get(KINDS[outcome.namespace].document)
-        size = outcome.bytes or (stored.size if stored else 0)
-        return document.refused or outcome.model_copy(update={"trimmed": document.trimmed, "bytes": size})
+    def receipt(self, change: MemoryChange, outcome: Outcome) -> Saved:
+        """The receipt of an applied change, after `finish`. Raises the error that refused it, or its document."""
+        outcome = self.refused.get(change.namespace, outcome)
+        if isinstance(outcome, SnapshotError):
+            raise outcome
+        document = self._documents.get(change.namespace)
+        if document is not None and document.is_changed:
+            stored = self.entries.get(KINDS[change.namespace].document)
+            outcome = {"bytes": stored.size if stored else 0, **outcome, "trimmed": document.trimmed}
+        return Saved(namespace=change.namespace, key=change.key, **outcome)
 
 
 def _checked_meta(raw: Any) -> Entry:
     if not isinstance(raw, dict) or not isinstance(raw.get("session_count"), int):
         raise SnapshotCorrupted("meta.json has no session_count")
-    used = raw.get("used") if isinstance(raw.get("used"), dict) else {}
-    last = raw.get("last_session") if moment_in(raw.get("last_session")) else None
-    return {**raw, "used": used, "last_session": last}
+    return {**raw, "last_session": raw.get("last_session") if moment_in(raw.get("last_session")) else None}

@@ -23,8 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 CONTEXT_BYTES: Final = 8000
-RECENTLY: Final = timedelta(days=7)
 RECENT_SESSIONS: Final = 3
+RECENTLY: Final = timedelta(days=7)
 _MOST_KEYS: Final = 12
 
 
@@ -140,7 +140,7 @@ class MemoryStats(Value):
 def context_of(view: MemoryView, *, now: datetime, **about: Any) -> SessionContext:
     """The context from *view*, with the fields in *about*."""
     endpoints, timings, noise = (
-        list(view.document(namespace).entries.values()) for namespace in (API_SCHEMA, PERFORMANCE, NOISE)
+        list(view.current(namespace).values()) for namespace in (API_SCHEMA, PERFORMANCE, NOISE)
     )
     session = view.meta["session_count"]
     auto = sum(bool(rule.get("auto")) for rule in noise)
@@ -149,7 +149,7 @@ def context_of(view: MemoryView, *, now: datetime, **about: Any) -> SessionConte
         session_count=session,
         baselines=BaselineSummary(
             count=len(baselines), names=tuple(sorted(entry.name.key for entry in baselines)),
-            last_validated=max(map(view.used_at, baselines), default=None),
+            last_validated=max((entry.used_at for entry in baselines), default=None),
         ),
         api_schema=ApiSchemaSummary(
             endpoints_known=len(endpoints),
@@ -174,7 +174,7 @@ def context_of(view: MemoryView, *, now: datetime, **about: Any) -> SessionConte
 
 
 def _errors(view: MemoryView, now: datetime) -> ErrorSummary:
-    noise, errors = view.document(NOISE).entries, view.document(ERRORS).entries.values()
+    noise, errors = view.current(NOISE), view.current(ERRORS).values()
     newest_first = sorted(errors, key=lambda entry: str(entry["last_seen"]), reverse=True)
     listed = [
         entry for entry in newest_first
@@ -208,7 +208,7 @@ def stats_of(view: MemoryView, **about: Any) -> MemoryStats:
     return MemoryStats(
         total_bytes=sizes.total(), namespaces=spaces,
         session_count=view.meta["session_count"],
-        oldest=min((entry.saved_at for entry in view.entries.values()), default=None), **about,
+        oldest=min((entry.used_at for entry in view.entries.values()), default=None), **about,
     )  # fmt: skip
 
 

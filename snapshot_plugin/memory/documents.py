@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import model_validator
 
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, encoded
 from snapshot_plugin.memory.kinds import KINDS, Entry, add_up
 from snapshot_plugin.memory.limits import MemoryLimits
@@ -41,9 +41,8 @@ class MemoryDocument:
     entries: dict[str, Entry] = field(default_factory=dict)
     around: dict[str, Any] = field(default_factory=dict)
     is_changed: bool = False
-    """Whether it has to be written. `trimmed` counts removed entries; `refused` says why there is no room."""
+    """Whether it has to be written. `trimmed` counts removed entries."""
     trimmed: int = 0
-    refused: SnapshotError | None = None
 
     @classmethod
     def read(cls, namespace: str, key: str, raw: Any, at: datetime) -> MemoryDocument:
@@ -55,13 +54,13 @@ class MemoryDocument:
         if isinstance(raw, dict) and kind.listed_as in raw:
             document.around = {name: value for name, value in raw.items() if name != kind.listed_as}
             raw = raw[kind.listed_as]
-        if raw in ({}, [], None):
-            return document
-        understood = understand(namespace, key, raw, rfc3339(at))
-        for entry in understood.entries:
+        entries = raw
+        if not (isinstance(raw, list) and all(map(kind.is_stored, raw))):
+            entries, _, _, _, unread = understand(namespace, key, raw, rfc3339(at))
+            if unread and raw not in ({}, None):
+                document.around["other"] = [*document.around.get("other", ()), *unread]
+        for entry in entries:
             document.entries.setdefault(entry[kind.named_by], dict(entry))
-        if understood.unread:
-            document.around["other"] = [*document.around.get("other", ()), *understood.unread]
         return document
 
     def raw(self) -> dict[str, Any]:
@@ -79,13 +78,19 @@ class MemoryDocument:
         self.entries[name], line = _ADD[self.namespace](known, entry, session)
         return f"{line}{note}"
 
+    def current(self, limits: MemoryLimits, now: datetime) -> dict[str, Entry]:
+        """The entries that are not too old at *now*."""
+        kind = KINDS[self.namespace]
+        if not kind.age:
+            return self.entries
+        oldest = rfc3339(now - getattr(limits, kind.age))
+        return {name: entry for name, entry in self.entries.items() if entry[kind.time] >= oldest}
+
     def trim(self, limits: MemoryLimits, now: datetime, most: int | None = None) -> int:
         """Remove entries that are too old, or more than *most*; return how many were removed."""
-        before, kind = len(self.entries), KINDS[self.namespace]
-        most = getattr(limits, kind.most) if most is None else most
-        if kind.age:
-            oldest = rfc3339(now - getattr(limits, kind.age))
-            self.entries = {name: entry for name, entry in self.entries.items() if entry[kind.time] >= oldest}
+        before = len(self.entries)
+        most = getattr(limits, KINDS[self.namespace].most) if most is None else most
+        self.entries = self.current(limits, now)
         if len(self.entries) > most:
             if self.namespace == API_SCHEMA:
                 self._consolidate(most)

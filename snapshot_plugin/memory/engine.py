@@ -16,10 +16,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from snapshot_plugin.errors import MemoryReadOnly, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import MemoryChange, MemoryView, Outcome, Persistence, Saved
-from snapshot_plugin.memory.files import DIRECTORY, NOISE, MemoryFiles, Name
+from snapshot_plugin.memory.files import BASELINES, DIRECTORY, NOISE, MemoryFiles, Name
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
 from snapshot_plugin.model.times import rfc3339
@@ -82,7 +82,7 @@ class MemoryEngine:
 
     def load(self, name: Name) -> Any:
         """An entry's data. Raises `NotFound`; or `SnapshotCorrupted` for a damaged file, which is set aside."""
-        if not self.queue:
+        if not self.queue and name.namespace != BASELINES:
             with contextlib.suppress(SnapshotError):  # most entries are in a file of that name; this is fast
                 return self.files.read(name.path)
         with self._guard:
@@ -90,11 +90,13 @@ class MemoryEngine:
         try:
             return view.load(name)
         except SnapshotCorrupted as error:
-            with contextlib.suppress(*UNWRITTEN):
-                self.write(self.change("check", name))
-            damage = _is_damaged(view.entries[name].path)
-            told = next((notice for notice in self._notices if notice.startswith(damage)), damage)
-            raise SnapshotCorrupted(told, hint="save it again") from error
+            path = view.entries[name].path
+            with contextlib.suppress(*UNWRITTEN, NotFound), self.files.locked(_TIMEOUT):
+                try:
+                    return self.files.read(path)  # another process has replaced it
+                except SnapshotCorrupted:
+                    raise SnapshotCorrupted(self._set_aside(path), hint="save it again") from error
+            raise SnapshotCorrupted(_is_damaged(path), hint="save it again") from error
 
     def others(self) -> int:
         """The bytes of all other projects' memories."""
@@ -114,7 +116,9 @@ class MemoryEngine:
         self.session = self._count
 
     def write(self, change: MemoryChange | None = None) -> Saved:
-        """Write what waits, then *change*; return its receipt. Both are on disk when it returns.
+        """Write what waits, then *change*; return its receipt. *change* is on disk when it returns.
+
+        If the disk refuses what waits, *change* is written alone, unless what waits has to be written first.
 
         Raises:
             StoreUnavailable: the disk refuses; the change is kept in memory and written later.
@@ -126,13 +130,10 @@ class MemoryEngine:
                 with disk_errors(f"making {self.root}"):
                     make_private_dir(self.root)
             with self.files.locked(_TIMEOUT), self._guard:
-                outcome = self._commit(change)
-                self.persistence, self._why = "disk", ""
+                view, outcome = self._commit_what_fits(change)
         except UNWRITTEN as error:
             raise self._keep(change, error) from error
-        if isinstance(outcome, SnapshotError):
-            raise outcome
-        return outcome
+        return view.receipt(change, outcome) if change else Saved()
 
     def flush(self) -> None:
         """Write what waits, if anything does. Raises as `write`."""
@@ -160,7 +161,7 @@ class MemoryEngine:
         """Keep *change* in memory; return the error that says so."""
         is_held = isinstance(error, MemoryReadOnly)
         with self._guard:
-            self.queue += [change] if change and change.op not in ("check", "end") else []
+            self.queue += [change] if change and change.op != "end" else []
             self.persistence = "read-only" if is_held else "memory"
             why = "read-only" if is_held else "the disk refuses"
             self._why = f"{why}; changes are kept in memory only: {error.message}"
@@ -170,27 +171,34 @@ class MemoryEngine:
         until = "the other process lets go" if is_held else "the disk allows"
         return type(error)(f"{what} is {kept}, until {until}: {error.message}", hint=error.hint)
 
-    def _commit(self, change: MemoryChange | None) -> Outcome:
-        """Write what waits, and *change*, all or none; return the result of *change*."""
-        queued = self.queue[:]
+    def _commit_what_fits(self, change: MemoryChange | None) -> tuple[MemoryView, Outcome]:
+        try:
+            done = self._commit(self.queue[:], change)
+        except StoreUnavailable:
+            if change is None or not self.queue or any(map(change.meets, self.queue)):
+                raise
+            return self._commit([], change)
+        self.persistence, self._why = "disk", ""
+        return done
+
+    def _commit(self, queued: list[MemoryChange], change: MemoryChange | None) -> tuple[MemoryView, Outcome]:
+        """Write *queued* and *change*, all or none; return the new memory and what came of *change*."""
         view, outcomes = self._applied([*queued, change] if change else queued)
         if view.is_new and self.sizes is not None:
             self._ignore_in_git()
         writes, self.noise = view.finish(), view.document(NOISE).entries
         for path in view.damaged:
-            where = ""
-            with contextlib.suppress(StoreUnavailable):
-                where = f"; it is kept as {self.files.set_aside(path)}"
-            self._notice(f"{_is_damaged(path)}{where}")
-        self.files.replace(writes | dict.fromkeys(view.scan.unfinished))
+            self._set_aside(path)
+        self.files.replace(writes | dict.fromkeys(view.scan.unfinished), view.now)
         del self.queue[: len(queued)]
-        outcome = view.final(outcomes.pop()) if change else Saved()
-        for refused in map(view.final, outcomes):
-            if isinstance(refused, SnapshotError):
-                self._notice(f"a change that waited was refused: {refused.message}")
+        outcome = outcomes.pop() if change else {}
+        for waited, result in zip(queued, outcomes, strict=True):
+            error = view.refused.get(waited.namespace, result)
+            if isinstance(error, SnapshotError):
+                self._notice(f"a change that waited was refused: {error.message}")
         if self.sizes is not None:
             self.sizes.note(view.total)
-        return outcome
+        return view, outcome
 
     # Inside ------------------------------------------------------------------------------------------------
 
@@ -205,11 +213,19 @@ class MemoryEngine:
         return view, outcomes
 
     def _ignore_in_git(self) -> None:
-        self.files.replace({(".gitignore",): b"*\n"})
+        self.files.replace({(".gitignore",): b"*\n"}, self.clock())
         try:
             ignore_in_git(self.root)
         except OSError as error:
             self._notice(f".asnap/ could not be added to .gitignore: {error.strerror}")
+
+    def _set_aside(self, path: tuple[str, ...]) -> str:
+        """Keep a damaged file in another place, if the disk allows; return the notice of it."""
+        notice = _is_damaged(path)
+        with contextlib.suppress(StoreUnavailable):
+            notice = f"{notice}; it is kept as {self.files.set_aside(path)}"
+        self._notice(notice)
+        return notice
 
     def _notice(self, text: str) -> None:
         if not any(known.startswith(text) for known in self._notices):

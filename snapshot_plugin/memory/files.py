@@ -27,8 +27,8 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.memory.privacy import redacted
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.model.redact import redact
 from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
 
 __all__ = [
@@ -117,18 +117,18 @@ def _checked(what: str, name: str, *, any_length: bool = False) -> str:
     except InvalidSessionId as error:
         reason = error.message.partition(": ")[2]
         raise InvalidInput(f"the {what} {name!r:.60} cannot be a file name: {reason}", hint=error.hint) from None
-    if not redact(name)[1].is_empty:
+    if redacted(name)[1]:
         raise InvalidInput(f"the {what} holds a secret, and names are stored as they are", hint="choose another")
     return name
 
 
 class MemoryEntry(NamedTuple):
-    """An entry on disk: where it is, and what eviction has to know about it."""
+    """An entry on disk. `used_at` is when it was saved; of a baseline, when it was last saved, read or compared."""
 
     name: Name
     path: tuple[str, ...]
     size: int
-    saved_at: datetime
+    used_at: datetime
 
 
 @dataclass
@@ -175,13 +175,19 @@ class MemoryFiles:
         self.root = root
         self.name = name
 
-    def read(self, path: tuple[str, ...]) -> Any:
-        """The JSON in a file. Raises `NotFound` if there is none, `SnapshotCorrupted` if it is damaged."""
+    def read(self, path: tuple[str, ...], *, used_at: datetime | None = None) -> Any:
+        """The JSON in a file; with *used_at*, its time is set to that, if the disk allows.
+
+        Raises `NotFound` if there is no such file, `SnapshotCorrupted` if it is damaged.
+        """
         shown = "/".join(path)
         with disk_errors(f"reading {shown}"):
             try:
                 with self._opened(*path[:-1]) as parent, os.fdopen(_open(parent, path[-1]), "rb") as stream:
                     raw = stream.read(_LARGEST + 1)
+                    if used_at is not None:
+                        with contextlib.suppress(OSError):
+                            _set_time(stream.fileno(), used_at)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(f"the project memory has no {shown}") from None
         if len(raw) > _LARGEST:
@@ -191,8 +197,8 @@ class MemoryFiles:
         except (ValueError, RecursionError) as error:
             raise SnapshotCorrupted(f"{shown} is damaged: {error}") from None
 
-    def replace(self, files: Mapping[tuple[str, ...], bytes | None]) -> None:
-        """Replace *files*, or remove those without content, durably.
+    def replace(self, files: Mapping[tuple[str, ...], bytes | None], at: datetime) -> None:
+        """Replace *files*, or remove those without content, durably. *at* is the time of the new files.
 
         If the disk refuses one, none is changed. A crash leaves each file either old or new.
         """
@@ -205,7 +211,7 @@ class MemoryFiles:
                         directory = self._opened(*path[:-1], make=data is not None)
                         parents[path[:-1]] = opened.enter_context(directory)
                     if data is not None:
-                        _write_temporary(parents[path[:-1]], path[-1], data, unfinished)
+                        _write_temporary(parents[path[:-1]], path[-1], data, at, unfinished)
             unfinished.pop_all()
             for path, data in files.items():
                 self._finish(parents.get(path[:-1]), path, is_removed=data is None)
@@ -222,7 +228,7 @@ class MemoryFiles:
                 os.rmdir(path[0], dir_fd=top)
 
     def set_aside(self, path: tuple[str, ...]) -> str:
-        """Move a damaged file to ``.damaged``, and return where it is now."""
+        """Move a damaged file to ``.damaged``, and return where it is now. Only under the lock."""
         with (
             disk_errors(f"setting {'/'.join(path)} aside"),
             self._opened(*path[:-1]) as parent,
@@ -344,7 +350,11 @@ def _temporary(file: str) -> str:
     return f"{file}.{os.getpid()}{_TEMPORARY}"
 
 
-def _write_temporary(parent: int, file: str, data: bytes, unfinished: contextlib.ExitStack) -> None:
+def _set_time(fd: int, at: datetime) -> None:
+    os.utime(fd, (at.timestamp(), at.timestamp()))
+
+
+def _write_temporary(parent: int, file: str, data: bytes, at: datetime, unfinished: contextlib.ExitStack) -> None:
     temporary = _temporary(file)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=parent)
@@ -353,6 +363,7 @@ def _write_temporary(parent: int, file: str, data: bytes, unfinished: contextlib
     unfinished.callback(_remove, temporary, parent)
     try:
         write_all(fd, data)
+        _set_time(fd, at)
         sync_all(fd)
     finally:
         os.close(fd)

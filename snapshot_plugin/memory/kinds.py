@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Container
 from datetime import UTC, datetime
 from functools import lru_cache
-from statistics import fmean
 from typing import Any, Final, NamedTuple
 
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, Name
@@ -84,7 +83,9 @@ def milliseconds(value: Any) -> float | None:
     """A duration: a number of milliseconds, ``"150ms"``, ``"2m 5s"``; a map with one inside, the mean of a list."""
     if isinstance(value, list):
         times = [milliseconds(each) for each in value if not isinstance(each, dict | list)]
-        return None if not times or None in times or len(times) < len(value) else fmean(filter(None, times))
+        return (
+            None if not times or None in times or len(times) < len(value) else sum(filter(None, times)) / len(times)
+        )
     if isinstance(value, dict):
         inner, _ = fields_of(PERFORMANCE, value)
         return next((inner[name] for name in ("session_ms", *TAILS) if name in inner), None)
@@ -154,6 +155,11 @@ def _time(value: Any) -> str | None:
     return rfc3339(moment)
 
 
+@lru_cache(maxsize=4096)
+def _is_stored_time(value: str) -> bool:
+    return _STORED_TIME.fullmatch(value) is not None and moment_in(value) is not None
+
+
 def _status(value: Any) -> int | None:
     number = _whole(value)
     return number if number is not None and 100 <= number < 600 else None  # noqa: PLR2004 — HTTP's own
@@ -179,6 +185,14 @@ def add_up(one: float, other: float) -> float:
     """The merge rule for counts. `documents` replaces it for an entry that was loaded and is saved again."""
     return one + other
 
+
+_STORED: Final[dict[Callable[[Any], Any], Callable[[Any], bool]]] = {
+    **dict.fromkeys((_time, _resolution), lambda value: isinstance(value, str) and _is_stored_time(value)),
+    **dict.fromkeys((_whole, _status), lambda value: type(value) is int and value >= 0),
+    milliseconds: lambda value: type(value) in (int, float) and value >= 0,
+    _text: lambda value: isinstance(value, str), _automatic: lambda value: isinstance(value, bool),
+}  # fmt: skip
+"""What each reader returns."""
 
 # Tables ------------------------------------------------------------------------------------------------------
 # Names are in lower case, without separators: avg_ms, avgMs and Avg-MS are the same.
@@ -214,9 +228,22 @@ class Kind(NamedTuple):
     time: str
     session: str
     """A field that only the memory sets; it marks entries that were loaded before."""
+    always: tuple[str, ...]
+    """The fields that every stored entry has."""
     meanings: dict[str, list[tuple[int, str]]]
     """The fields that a name may mean; the smallest number is the most likely."""
     marks: frozenset[str]
+
+    stored: dict[str, Callable[[Any], bool]]
+    """Whether the value of a field is as the memory writes it."""
+
+    def is_stored(self, item: Any) -> bool:
+        """Whether *item* is an entry as the memory writes it, so that it need not be parsed."""
+        return (
+            isinstance(item, dict)
+            and all(name in item for name in self.always)
+            and all(is_right(item[name]) for name, is_right in self.stored.items() if name in item)
+        )
 
 
 def _kind(fields: dict[str, Field], wrappers: str, marks: str = "", **more: Any) -> Kind:
@@ -226,7 +253,8 @@ def _kind(fields: dict[str, Field], wrappers: str, marks: str = "", **more: Any)
         meanings.setdefault(name, []).append((rank, field))
     every = frozenset({*(name for name, field in named if fields[field].is_mark), *marks.split()})
     defaults = {"age": "", "time": "", "session": "", "wrappers": frozenset(wrappers.split())}
-    return Kind(**{**defaults, **more}, fields=fields, meanings=meanings, marks=every)
+    stored = {field: _STORED[about.read] for field, about in fields.items() if about.read in _STORED}
+    return Kind(**{**defaults, **more}, fields=fields, meanings=meanings, marks=every, stored=stored)
 
 
 @lru_cache(maxsize=4096)
@@ -254,6 +282,7 @@ KINDS: Final = {
     ERRORS: _kind(
         document=Name(ERRORS, "history"), listed_as="entries", named_by="fingerprint", plain="message",
         most="errors", age="error_age", time="last_seen", session="first_session",
+        always=words("fingerprint first_seen last_seen first_session"),
         wanted='expected a message or a fingerprint, as {"message": "TypeError: x is undefined at app.js:42"}',
         wrappers="entries errors error items history unresolved resolved resolvedrecently",
         fields={
@@ -273,7 +302,7 @@ KINDS: Final = {
     ),
     API_SCHEMA: _kind(
         document=Name(API_SCHEMA, "schema"), listed_as="endpoints", named_by="endpoint", plain="endpoint",
-        most="endpoints", time="last_seen", session="session",
+        most="endpoints", time="last_seen", session="session", always=words("endpoint last_seen session"),
         wanted='expected an endpoint, as {"endpoint": "GET /users"} or {"method": "GET", "path": "/users"}',
         wrappers="endpoint endpoints paths routes api apis entries items",
         marks="summary description responses",
@@ -290,6 +319,7 @@ KINDS: Final = {
     PERFORMANCE: _kind(
         document=Name(PERFORMANCE, "endpoints"), listed_as="endpoints", named_by="endpoint", plain="endpoint",
         most="timings", age="performance_age", time="updated_at", session="session",
+        always=words("endpoint updated_at session session_ms session_samples"),
         wanted='expected an endpoint and milliseconds, as {"endpoint": "GET /users", "avg_ms": 150}',
         wrappers="endpoints timings latency latencies latencyms avgms durations routes entries items metrics",
         fields=_TARGET | {
@@ -312,7 +342,7 @@ KINDS: Final = {
     ),
     NOISE: _kind(
         document=Name(NOISE, "config"), listed_as="rules", named_by="pattern", plain="pattern",
-        most="noise_rules",
+        most="noise_rules", always=("pattern",),
         wanted='expected a pattern, as {"pattern": "ResizeObserver*", "reason": "browser noise"}',
         wrappers="rules rule pattern patterns ignore noise filters entries items add remove",
         fields={
@@ -357,6 +387,7 @@ def fields_of(namespace: str, item: Entry, only: Container[str] | None = None) -
 _EXPECTED: Final[dict[Callable[[Any], Any], str]] = {
     _time: "a time as 2026-11-10 or 2026-11-10T12:00:00Z", _whole: "a number",
     milliseconds: 'a time as 150 or "150ms"', _seconds: "a number of seconds",
+    _resolution: "true, or a date as 2026-11-10",
 }  # fmt: skip
 
 

@@ -198,10 +198,7 @@ class ProjectMemory:
             SnapshotCorrupted: its file is damaged, and was set aside.
         """
         name = name_of(namespace, key, any_length=True)
-        data = await self._run(lambda: self._engine_of(name.namespace).load(name))
-        if name.namespace == BASELINES:
-            self._engine.queue.append(self._engine.change("touch", name))
-        return data
+        return await self._run(lambda: self._engine_of(name.namespace).load(name))
 
     async def list(self, namespace: str | None) -> Sequence[str]:
         """The keys of a namespace; in ``errors`` and the like, the names in its document. Each can be loaded."""

@@ -226,7 +226,8 @@ def _error(name: str | None, item: Any, now: str, notes: Understood) -> Entry | 
     named = rest.get("resolved")
     if named is True:  # beside a date
         del rest["resolved"]
-    if name is None and isinstance(named, str) and named.strip():  # the name of an error, not a date
+    is_named = name or any(field in found for field in ("fingerprint", "message", "type"))
+    if not is_named and isinstance(named, str) and named.strip():  # the name of an error, not a date
         name, resolved = rest.pop("resolved"), True
     resolved = now if resolved is True else resolved or None
     fingerprint, message, kind = found.get("fingerprint") or name, found.get("message"), found.get("type")

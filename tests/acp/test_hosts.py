@@ -51,11 +51,10 @@ class Hosted(HostStage):
         ]
 
 
-class TestChain(Hosted, Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble):
-    """The same program as `TestProxy`, which shows how it grades the agents' habits."""
+class TestChain(Hosted, Answers, Loading):
+    """The same program as `TestProxy`: only the way to the agent differs, in both directions and in its ids."""
 
     kind = "conductor"
-    test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
 
 
 class TestSdkClient(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):
@@ -74,15 +73,17 @@ class TestSdkAgent(Hosted, Answers, Login, Loading, Notes, Recording, Trouble):
     kind = "sdk-agent"
 
 
-class TestProvider(Hosted, Loading, AgentMemory, Notes, Recording, Trouble):
+class TestProvider(Hosted, Loading, AgentMemory, Recording, Trouble):
     """An orchestrator whose sessions `AcpProvider` starts, each with an agent of its own.
 
     Logging in and answering malformed requests are the orchestrator's business. Four more cases are left out: it
     lists sessions without an agent, `create_or_resume_session` refuses to start where the store cannot be read, and
-    requests of an agent that loads a session go to the orchestrator's own client.
+    requests of an agent that loads a session go to the orchestrator's own client. It records with the SDK client's
+    host, so `TestSdkClient` shows how that grades the agents' habits and what it tells the model.
     """
 
     kind = "provider"
+    test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
     test_a_session_without_a_title_is_listed_with_its_first_prompt = None  # type: ignore[assignment]
     test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them = None  # type: ignore[assignment]
     test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told = None  # type: ignore[assignment]

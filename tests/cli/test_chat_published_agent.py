@@ -17,7 +17,7 @@ from integration.agents.catalog import AGENTS
 from integration.agents.scripted_model import ScriptedModel
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
-from tests.cli.test_chat import CTRL_C, CTRL_D, ENTER, descendants, kill_all
+from tests.cli.test_chat import CTRL_C, CTRL_D, ENTER, agent_process, kill_all
 
 AGENT = AGENTS["deepagents"]
 START = AGENT.start  # now: tests have a home of their own
@@ -55,7 +55,7 @@ def test_a_published_agent_streams_uses_a_tool_is_cancelled_killed_and_resumed(
         said(terminal, "[[stream long 400]]", "long-003")
         terminal.send(CTRL_C)
         terminal.wait_for("(cancelled)")
-        os.kill(descendants(terminal)[-1], signal.SIGKILL)
+        os.kill(agent_process(terminal, START), signal.SIGKILL)
         terminal.wait_for("starting it again")  # a prompt sent to the dying agent would be answered with an error
         said(terminal, "[[say again]]", "answer-again.")
         said(terminal, "[[stream last 400]]", "last-010")

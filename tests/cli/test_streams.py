@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,24 @@ _INTERRUPTED_WHILE_IT_STARTS = """
 def test_signal_while_run_starts_its_threads_ends_it() -> None:
     with python(_INTERRUPTED_WHILE_IT_STARTS) as process:
         assert process.wait(PATIENCE) == 130
+
+
+_INTERRUPTED_BEFORE_IT_SERVES = """
+    import os, signal, sys, anyio
+    from snapshot_plugin.cli import main
+
+    def run(*_arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    anyio.run = run
+    main(["mcp", "--project", sys.argv[1]])
+"""
+
+
+def test_ctrl_c_before_the_memory_server_serves_ends_it_without_unwinding(tmp_path: Path) -> None:
+    with python(_INTERRUPTED_BEFORE_IT_SERVES, tmp_path) as process:
+        assert process.wait(PATIENCE) == -signal.SIGINT
 
 
 def test_characters_that_the_locale_lacks_are_replaced(place: Path) -> None:

@@ -179,6 +179,16 @@ async def test_field_that_cannot_be_read_is_reported_with_the_expected_form(proj
         assert (kept["severity"], kept["occurrences"]) == ("high", 1)
 
 
+async def test_relative_date_of_a_fix_is_answered_with_the_expected_form(project: Path) -> None:
+    async with connected(project) as (client, _):
+        await told(client, "record_error", error="TypeError: x at app.js:42")
+        saved = await told(client, "record_error", error="TypeError: x at app.js:42", resolved="yesterday")
+        assert "2 occurrences" in saved["understood"][0]
+        assert "unresolved" in saved["understood"][0]
+        assert "'resolved': \"yesterday\" was not understood; expected true, or a date" in saved["ignored"][0]
+        assert (await store(client, "list", namespace="errors"))["keys"] == ["TypeError_app.js:42"]
+
+
 @pytest.mark.parametrize(
     ("data", "understood"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp_types import TextContent
@@ -190,3 +191,19 @@ async def test_clock_that_was_set_back_loses_nothing(project: Path) -> None:
         context = await told(client, "load_session_context")
         assert context["last_session"].startswith("2026-11-17")
         assert context["error_history"]["unresolved"] == []
+
+
+async def test_clock_that_is_a_month_ahead_for_a_day_removes_nothing(project: Path) -> None:
+    clock = FixedClock(datetime(2026, 11, 18, tzinfo=UTC))
+
+    async def session(days: float) -> dict[str, Any]:
+        clock.advance(timedelta(days=days))
+        async with connected(project, clock=clock) as (client, _):
+            await told(client, "observe_endpoint", endpoint="GET /other", ms=1)
+            return await told(client, "load_session_context")
+
+    async with connected(project, clock=clock) as (client, _):
+        await told(client, "record_error", error="TypeError: x at app.js:42")
+    for days, listed in ((1, 1), (45, 0), (0.1, 0), (-45, 1), (31, 0), (1, 0)):
+        assert len((await session(days))["error_history"]["unresolved"]) == listed
+    assert "TypeError" not in (project / ".asnap/errors/history.json").read_text(), "a second day confirms it"

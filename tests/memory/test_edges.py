@@ -290,6 +290,29 @@ async def test_refused_batch_leaves_every_file_as_it_was(
         assert context.api_schema.endpoints_known == 1
 
 
+async def test_large_save_that_does_not_fit_holds_up_no_small_one_and_no_delete(
+    open_memory: Opener, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_for_large_files(fd: int, data: bytes) -> None:
+        if len(data) > 1000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_all(fd, data)
+
+    async with open_memory() as memory:
+        await memory.save("a", "old", 1)
+        with monkeypatch.context() as disk:
+            disk.setattr(files, "write_all", full_for_large_files)
+            with pytest.raises(StoreUnavailable):
+                await memory.save("a", "large", "x" * 2000)
+            await memory.save("a", "small", 2)
+            await memory.delete("a", "old")
+            assert names_in(project / ".asnap/a") == {"small.json"}
+            assert (memory.persistence, len(memory.notices)) == ("memory", 1), "the large one still waits"
+        await memory.save("a", "next", 3)
+        assert (memory.persistence, memory.notices) == ("disk", ())
+    assert names_in(project / ".asnap/a") == {"small.json", "large.json", "next.json"}
+
+
 # Names and values --------------------------------------------------------------------------------------------
 
 

@@ -115,7 +115,7 @@ class TestTakeover:
         url = f"{postgres_url}&lease=1.5"
         with node(url) as first:
             session_id = begun(first)
-            (agent,) = children(first)
+            agent = children(first)[0]
             os.kill(first.process.pid, signal.SIGSTOP)
             let_lease_end(url, session_id)
             with node(url) as second:

@@ -9,17 +9,20 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
 
-__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "end_with_parent", "return_large_blocks"]
+__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "return_large_blocks"]
 
 READ_BYTES = 1 << 16
 """The size of a pipe. Each read allocates this much; glibc would map and unmap a larger block at every read."""
-_PR_SET_PDEATHSIG = 1
+# SIGTERM first: an agent may still save its state.
+_END_GROUP = 'read -r _ || { kill -TERM -"$0"; sleep 1; kill -KILL -"$0"; }'
 _M_MMAP_THRESHOLD = -3
 
 
@@ -28,17 +31,22 @@ def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str,
     return without_keys(os.environ if environment is None else environment)
 
 
-def end_with_parent() -> Callable[[], None] | None:
-    """Return a ``preexec_fn`` that ends the child when its starting thread ends; None if the system cannot."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None).prctl
+def _guarded(group: int) -> subprocess.Popen[bytes] | None:
+    """Start a shell that ends the process group when this process dies; None without a shell.
 
-    def demand() -> None:
-        # SIGTERM, not SIGKILL: an agent may still save its state.
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-    return demand
+    A parent-death signal would reach only the agent itself, and many agents are started by a wrapper.
+    """
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(  # noqa: S603 — the script is ours, and a number
+            ["/bin/sh", "-c", _END_GROUP, str(group)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,
+        )
+    return None
 
 
 def return_large_blocks() -> None:
@@ -54,10 +62,14 @@ def _end_of(pid: int) -> int | None:
         return None
 
 
-class AgentProcess:
-    """One run of the agent, in its own process group so that its children end with it.
+def _close(output: IO[bytes], end_fd: int | None) -> None:
+    output.close()
+    if end_fd is not None:
+        os.close(end_fd)
 
-    Start it in a thread that lives as long as this process: the system ends the agent with that thread.
+
+class AgentProcess:
+    """One run of the agent, in its own process group so that its children end with it, also if this process dies.
 
     Args:
         command: the program and its arguments.
@@ -87,7 +99,6 @@ class AgentProcess:
                 cwd=cwd,
                 start_new_session=True,
                 env=agent_environment(env),
-                preexec_fn=end_with_parent(),  # noqa: PLW1509 — one system call, nothing is allocated
             )
         except OSError as error:
             where = f" in {cwd}" if cwd else ""
@@ -98,10 +109,13 @@ class AgentProcess:
         assert process.stdin is not None  # noqa: S101 — both are pipes
         assert process.stdout is not None  # noqa: S101 — both are pipes
         self._process, self.pid = process, process.pid
+        self._guard = _guarded(process.pid)
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self.end_fd = _end_of(process.pid)
         """A file descriptor that is readable once the process has ended; None if the system has none."""
+        self.close = weakref.finalize(self, _close, process.stdout, self.end_fd)
+        """Closes its output and `end_fd`. Call it once no thread can read them: the system reuses their numbers."""
         self._ready = select.poll()
         for fd in (self._out, self.end_fd):
             if fd is not None:
@@ -140,9 +154,7 @@ class AgentProcess:
         """Close its input, and `stop` it. Returns its exit status."""
         with contextlib.suppress(OSError):
             self.stdin.close()
-        status = self.stop(patience=patience)
-        self.stdout.close()
-        return status
+        return self.stop(patience=patience)
 
     def stop(self, *, patience: float) -> int:
         """Wait for its end, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
@@ -153,7 +165,6 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
-        if self.end_fd is not None:
-            os.close(self.end_fd)
-            self.end_fd = None
+        if self._guard is not None:
+            self._guard.communicate(b"\n")
         return self._process.wait()

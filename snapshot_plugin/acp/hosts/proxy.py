@@ -117,7 +117,7 @@ class Proxy:
     # The agent's process ----------------------------------------------------------------------------------
 
     def _keep_agent(self) -> None:
-        """Read the agent's output; restart the agent when it ends. The system ends the agent with this thread."""
+        """Read the agent's output; restart the agent when it ends."""
         while (agent := self._relay.agent) is not None and not self.closing.is_set():
             self._is_read = True
             self._relay.pump_agent(agent.read)

@@ -27,9 +27,8 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.draft import plain
-from snapshot_plugin.acp.messages import Message, recorded
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.acp.messages import Message
+from snapshot_plugin.acp.reducer import record_events
 from snapshot_plugin.live.outcome import Outcome, log_failure
 from snapshot_plugin.live.sessions import LiveSessions
 
@@ -197,14 +196,11 @@ class TaskHost:
             if live is None:
                 continue
             try:
-                try:
-                    live.record_all(events)
-                except InvalidInput:  # a number that JSON cannot represent
-                    live.record_all([plain(event) for event in events])
-            except Exception as error:  # noqa: BLE001 — the live session reports it to the client
+                told = record_events(live, events)
+            except Exception as error:  # noqa: BLE001 — the event loop must go on
                 log_failure(f"session {session_id}: something was not recorded", error)
-            if live.trouble_changed():
-                _ = self.to_client.put(recorded(live))
+            else:
+                _ = self.to_client.put(told) if told is not None else None
         if not durable:
             return None
         return self.spawn(self._synced(durable))

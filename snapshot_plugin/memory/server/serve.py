@@ -70,8 +70,6 @@ class MemoryServer(MCPServer[Any]):
 
 async def serve_stdio(server: MemoryServer) -> None:
     """Serve one client on standard input and output."""
-    # A terminal read cannot be cancelled, so Ctrl-C is sent on as SIGTERM, which writes before it exits.
-    signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     await _serve(server, server.run_stdio_async)
 
 
@@ -106,6 +104,8 @@ async def _serve(server: MemoryServer, run: Callable[[], Awaitable[None]]) -> No
     async with aclosing(project.store), anyio.create_task_group() as tasks:
         if SaveOnSignal.is_possible():
             tasks.start_soon(SaveOnSignal(project.aclose).run)
+            # A terminal read cannot be cancelled, so Ctrl-C is sent on as SIGTERM, which writes before it exits.
+            signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         try:
             await run()
         finally:

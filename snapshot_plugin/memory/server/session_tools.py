@@ -22,6 +22,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.predeploy import ask_everyone
+from snapshot_plugin.memory.privacy import redacted
 from snapshot_plugin.memory.server.tools import (
     ADDS,
     READS,
@@ -33,7 +34,6 @@ from snapshot_plugin.memory.server.tools import (
     tool,
 )
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.redact import redact
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -190,7 +190,7 @@ async def _line(project: ServedProject, meta: SnapshotMeta) -> Answer:
 
 
 def _clean(text: str | None) -> str | None:
-    return None if text is None else redact(text)[0]
+    return None if text is None else redacted(text)[0]
 
 
 async def _only_live_one(project: ServedProject) -> str:
@@ -226,7 +226,7 @@ def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: in
 
 def _viewed(message: Said) -> Answer:
     """One message as text. Secrets are removed before a very long message is truncated."""
-    text: str = redact("\n".join(filter(None, map(_text, message.pieces))))[0]
+    text = redacted("\n".join(filter(None, map(_text, message.pieces))))[0]
     said_at = rfc3339(message.at) if message.at else None
     return answer_of(
         index=message.number - 1, role=message.role, text=text[:_LONGEST], timestamp=said_at,

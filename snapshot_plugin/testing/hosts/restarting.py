@@ -149,14 +149,21 @@ class Restarting(HostStage):
             first = self.agent_pid(client)
             hold.touch()
             self.kill_agent(client)
-            wait_until(
-                lambda: any(pid != first and is_alive(pid) for pid in descendants(client.process.pid)), "a restart"
-            )
+            wait_until(lambda: self._agents(client) not in ([], [first]), "a restart")
             client.begin_prompt(session_id, "say never sent")
             pids = descendants(client.process.pid)
             client.hang_up()
             client.exit_status()
             wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent ends with the host")
+
+    @linux
+    def test_children_of_an_agent_do_not_outlive_a_killed_host(self, tmp_path: Path) -> None:
+        with self.start(tmp_path) as client:
+            client.begin_prompt(client.new_session(), "leave-child\nslow-tool 60")
+            client.wait_for_update("tool_call_update", status="in_progress")
+            pids = descendants(client.process.pid)
+            client.kill()
+            wait_until(lambda: not any(is_alive(pid) for pid in pids), "the agent's children end with the host")
 
     def test_an_agent_that_crashes_on_load_is_restored_with_the_next_grade(self, tmp_path: Path) -> None:
         flags = (*self.remembering(tmp_path), "--no-resume", "--misbehave", "crash-on-load")
