@@ -48,6 +48,7 @@ def test_a_turn_streams_asks_shows_tools_and_is_saved(agent: tuple[str, ...], pl
         said(terminal, "think about it\nplan", "Leap")
         terminal.send("ask" + ENTER)
         terminal.wait_for("The agent asks: Edit notes.txt")
+        terminal.wait_for('"text": "new"')  # what it would do is shown before the user decides
         terminal.send("1")
         terminal.wait_for("✓ [1] Edit notes.txt  +1 -1")
         said(terminal, "/open 1", "+new")
