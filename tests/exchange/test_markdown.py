@@ -22,7 +22,7 @@ from snapshot_plugin.model import (
     TextBlock,
     ThoughtBlock,
     ToolCallBlock,
-    UnknownBlock,
+    parse_block,
 )
 from snapshot_plugin.model.snapshot import Metrics, Role
 from snapshot_plugin.testing.build import make_snapshot
@@ -341,7 +341,7 @@ def test_no_field_of_a_block_reaches_a_file_as_it_is(odd: str, form: TextForm) -
         ResourceBlock(resource={"uri": words, "text": words, "mimeType": words}),
         ResourceLinkBlock(uri=words, name=words, title=words),
         ImageBlock(data=words, mime_type=words),
-        UnknownBlock.model_validate({"type": words, words: words}),
+        parse_block({"type": words, words: words}),
     ]
     snapshot = make_snapshot(title=words, tags=(words,)).append(Message(role="user", content=blocks))
 
