@@ -195,6 +195,7 @@ class AgentGone(AgentRefused):
 
 
 _TICK = 0.02
+_AT_START = ("initialize", "authenticate")  # a restarted agent gets these before it is ready
 log = logging.getLogger("snapshot_plugin.acp")
 
 
@@ -236,6 +237,7 @@ class Jobs:
         self._prefix = f"asnap-{new_id()[-8:]}-"  # unique: the client may be another asnap with its own ids
         self.asks: dict[str, _Asked] = {}
         """Our requests that the agent has not answered, by request id."""
+        self._unsent: list[tuple[Job, Ask]] = []
         self._works: dict[int, Job] = {}
         self.waits: list[_Waiting] = []
         """Jobs that wait for a condition."""
@@ -254,10 +256,8 @@ class Jobs:
         """Fail all our pending requests: the agent ended. *is_busy*: it was also working for the client."""
         asked, self.asks = self.asks, {}
         alone = len(asked) == 1 and not is_busy
-        actions: Actions = []
-        for each in asked.values():
-            actions += self._advance(each.job, None, AgentGone("the agent ended", alone=alone))
-        return actions
+        gone = [(each.job, AgentGone("the agent ended", alone=alone)) for each in asked.values()]
+        return [action for job, problem in gone for action in self._advance(job, None, problem)]
 
     def start(self, job: Job) -> Actions:
         """Start a job. Messages about its session wait until it is done."""
@@ -310,11 +310,7 @@ class Jobs:
                 step = job.steps.throw(error) if error is not None else job.steps.send(value)
                 value = error = None
                 if isinstance(step, Ask):
-                    if self._core.is_over:
-                        error = AgentGone("the agent ended")
-                        continue
-                    actions.append(ToAgent(self._ask(job, step)))
-                    return actions
+                    return actions + self._asked(job, step)
                 if isinstance(step, Do):
                     number = next(self._numbers)
                     self._works[number] = job
@@ -332,10 +328,27 @@ class Jobs:
         except Exception as problem:  # noqa: BLE001 — the client is told
             return actions + self._failed(job, problem)
 
-    def _ask(self, job: Job, step: Ask) -> Message:
+    def _asked(self, job: Job, step: Ask) -> Actions:
+        """Send a request of ours; one that meets a restart of the agent is kept until the agent is ready."""
+        if self._core.is_over:
+            return self._advance(job, None, AgentGone("the agent ended"))
+        if not self._core.is_up and step.method not in _AT_START:
+            self._unsent.append((job, step))
+            return []
         number = f"{self._prefix}{next(self._numbers)}"
         self.asks[number] = _Asked(job, step.method, self._now() + self._patience)
-        return request(number, step.method, step.params)
+        return [ToAgent(request(number, step.method, step.params))]
+
+    def unsent(self, message: Message) -> None:
+        """Keep a request of ours that could not be written to the agent."""
+        number, method = message.get("id"), message["method"]
+        if isinstance(number, str) and number in self.asks and method not in _AT_START:
+            self._unsent.append((self.asks.pop(number).job, Ask(method, message["params"])))
+
+    def released(self) -> Actions:
+        """Send the requests that were kept. They fail if the agent has ended for good."""
+        kept, self._unsent = self._unsent, []
+        return [action for job, step in kept for action in self._asked(job, step)]
 
     def _answer(self, job: Job, result: Any) -> Actions:
         if job.answered or job.pending is None:

@@ -390,9 +390,9 @@ class Core:
         return waiting, self.jobs.agent_gone(is_busy=bool(waiting))
 
     def release_queue(self) -> Actions:
-        """Handle the messages that waited for the agent."""
+        """Send our requests and handle the messages that waited for the agent."""
         waiting, self._queue = self._queue, []
-        return [action for message in waiting for action in self.again(message)]
+        return [*self.jobs.released(), *(action for message in waiting for action in self.again(message))]
 
 
 def _passed(message: Message, passed: Message) -> Actions:

@@ -70,9 +70,14 @@ class Supervision:
         return [*actions, GiveUp(fate)] if self.restarts else actions
 
     def unsent(self, message: Message) -> Actions:
-        """Answer a request that could not be written to the agent. Notes to the model omit an unsent prompt."""
+        """Handle a message that could not be written to the agent. Notes to the model omit an unsent prompt.
+
+        A request of the client is answered. One of ours is kept until the agent is back.
+        """
         pending = self._core.unanswered(message.get("id")) if "method" in message else None
         if pending is None:
+            if "method" in message:
+                self._core.jobs.unsent(message)
             return []
         is_prompt = pending.method == "session/prompt"
         event = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None

@@ -369,6 +369,34 @@ def test_agent_that_hangs_in_every_start_is_given_up_and_the_client_is_told() ->
     assert [answer["id"] for answer in answers(actions)] == [7]
 
 
+@pytest.mark.parametrize("is_written", [True, False])
+def test_our_request_that_meets_a_restart_is_sent_to_the_next_process(is_written: bool) -> None:
+    core = started(loadSession=True)
+    supervision = Supervision(core, restarts=True)
+    loading = work(core.from_client(asked("session/load", 3, sessionId="mine", cwd="/", mcpServers=[])))
+    if is_written:  # the agent ends while the store is read
+        supervision.agent_ended()
+        assert sent(core.done(loading.number, error=SnapshotNotFound("none"))) == []
+    else:
+        (unsent,) = sent(core.done(loading.number, error=SnapshotNotFound("none")))
+        assert supervision.unsent(unsent) == []
+        supervision.agent_ended()
+    (hello,) = sent(supervision.agent_started())
+    core.lost.clear()
+    (load,) = sent(core.from_agent({"id": hello["id"], "result": started_as(loadSession=True)}))
+    assert (load["method"], load["params"]["sessionId"]) == ("session/load", "mine")
+
+
+def test_our_request_that_meets_the_last_end_of_the_agent_fails() -> None:
+    core = started(loadSession=True)
+    supervision = Supervision(core, restarts=True)
+    loading = work(core.from_client(asked("session/load", 3, sessionId="mine", cwd="/", mcpServers=[])))
+    supervision.agent_ended()
+    core.done(loading.number, error=SnapshotNotFound("none"))
+    supervision.stopped = "it is over"
+    assert [answer["id"] for answer in answers(supervision.agent_ended())] == [3]
+
+
 def test_agent_that_dies_now_and_then_is_restarted_each_time() -> None:
     clock = Clock()
     core = started(clock)

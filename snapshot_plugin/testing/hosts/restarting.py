@@ -72,6 +72,26 @@ class Restarting(HostStage):
         assert [m.text for m in stored(tmp_path, session_id).messages][2] == "say never sent"
 
     @linux
+    @pytest.mark.parametrize("method", ["session/fork", "session/new", "session/load"])
+    def test_a_request_that_meets_the_death_of_the_agent_is_answered_once_it_is_back(
+        self, tmp_path: Path, method: str
+    ) -> None:
+        with self.start(tmp_path, *self.remembering(tmp_path)) as client:
+            session_id, other = client.new_session(), client.new_session()
+            client.prompt(session_id, "say one")
+            client.prompt(other, "say two")
+            client.request("session/close", {"sessionId": other})
+            agent = self.agent_pid(client)
+            client.process.send_signal(signal.SIGSTOP)
+            self.kill_agent(client)
+            wait_until(lambda: not is_alive(agent), "the death of the agent")
+            named = {"session/fork": session_id, "session/load": other}.get(method, "")
+            asked = client.begin(method, {"sessionId": named, "cwd": "/", "mcpServers": []})
+            client.process.send_signal(signal.SIGCONT)
+            assert client.answer_to(asked, timeout=30)
+            assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
+
+    @linux
     def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
         hold = tmp_path / "hold"
         with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
