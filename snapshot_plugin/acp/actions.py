@@ -31,6 +31,7 @@ from snapshot_plugin.live.outcome import log_failure, loggable
 from snapshot_plugin.model.ids import new_id
 
 if TYPE_CHECKING:
+    from snapshot_plugin.acp.core import Core
     from snapshot_plugin.live.sessions import LiveSessions
 
 __all__ = [
@@ -224,21 +225,13 @@ class Jobs:
     """Runs the jobs of one connection.
 
     Args:
+        core: handles messages of the client that had to wait.
         now: a monotonic clock.
         patience: timeout for our requests to the agent, in seconds.
-        is_over: whether the agent has ended for good.
-        again: handles a message of the client that had to wait.
     """
 
-    def __init__(
-        self,
-        *,
-        now: Callable[[], float],
-        patience: float,
-        is_over: Callable[[], bool],
-        again: Callable[[Message], Actions],
-    ) -> None:
-        self._now, self._patience, self._is_over, self._again = now, patience, is_over, again
+    def __init__(self, core: Core, *, now: Callable[[], float], patience: float) -> None:
+        self._core, self._now, self._patience = core, now, patience
         self._numbers = itertools.count(1)
         self._prefix = f"asnap-{new_id()[-8:]}-"  # unique: the client may be another asnap with its own ids
         self.asks: dict[str, _Asked] = {}
@@ -317,7 +310,7 @@ class Jobs:
                 step = job.steps.throw(error) if error is not None else job.steps.send(value)
                 value = error = None
                 if isinstance(step, Ask):
-                    if self._is_over():
+                    if self._core.is_over:
                         error = AgentGone("the agent ended")
                         continue
                     actions.append(ToAgent(self._ask(job, step)))
@@ -362,12 +355,9 @@ class Jobs:
     def _finished(self, job: Job, problem: Exception | None) -> Actions:
         if job.session_id is not None and self._busy.get(job.session_id) is job:
             del self._busy[job.session_id]
-        actions: Actions = []
+        actions = self._core.withheld.released()
         for message in job.followers:
-            if problem is not None and job.pending is None:  # they waited for this restore
-                actions.append(ToClient(refusal(Pending.of(message), problem)))
-            else:
-                actions += self._again(message)
+            actions += self._core.again(message, problem if job.pending is None else None)
         return actions
 
 

@@ -16,27 +16,13 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.messages import text_in
+from snapshot_plugin.acp.replay import split_notes
 from snapshot_plugin.acp.state import Turn, is_untold, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = [
-    "NOTE_BEGINS",
-    "NOTE_ENDS",
-    "Verdict",
-    "Withheld",
-    "compare",
-    "is_late_replay",
-    "is_note",
-    "is_withheld",
-    "split_notes",
-]
+__all__ = ["Verdict", "compare"]
 
-NOTE_BEGINS = '<restoration-note from="asnap">'
-NOTE_ENDS = "</restoration-note>"
-_NOTE = re.compile(f"({re.escape(NOTE_BEGINS)}.*?(?:{re.escape(NOTE_ENDS)}|$))", re.DOTALL)
-
-_REPEATED = ("tool_call", "tool_call_update", "plan")
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
 _PATIENCE = 1 << 28
 _NOTICE = re.compile(r"^\W*(info|warning|warn|note|notice|error|tip|hint|debug)\b\W*[:!\]]", re.IGNORECASE)
@@ -310,70 +296,3 @@ def _repeated_starts(messages: Sequence[Message]) -> dict[str, int]:
 
 def _squeezed(text: str) -> str:
     return "".join(text.split())
-
-
-# Updates that are withheld --------------------------------------------------------------------------------
-
-
-class Withheld:
-    """Updates that are kept from the client and the record for a while, by the agent's session id."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, list[dict[str, Any]]] = {}
-        """Updates of sessions that are being loaded."""
-        self.strays: dict[str, list[dict[str, Any]]] = {}
-        """Updates of unknown sessions, while a session is being created."""
-        self._making = 0
-
-    @contextmanager
-    def of(self, agent_id: str) -> Iterator[list[dict[str, Any]]]:
-        """Collect the session's updates in the list."""
-        held = self.held[agent_id] = []
-        try:
-            yield held
-        finally:
-            del self.held[agent_id]
-
-    @contextmanager
-    def making_sessions(self) -> Iterator[None]:
-        """Hold updates of unknown sessions: they may belong to the session that is being created."""
-        self._making += 1
-        try:
-            yield
-        finally:
-            self._making -= 1
-            if not self._making:
-                self.strays.clear()
-
-    def is_stray(self, agent_id: str, update: dict[str, Any]) -> bool:
-        """Whether *update*, of an unknown session, is held: a session is being created."""
-        if self._making:
-            self.strays.setdefault(agent_id, []).append(update)
-        return bool(self._making)
-
-
-def is_late_replay(said: str, update: dict[str, Any]) -> bool:
-    """Whether an update after a restore only repeats text that was *said* in the record."""
-    if update.get("sessionUpdate") in _REPEATED:
-        return True
-    text = text_in(update)
-    return text is not None and text.strip() in said
-
-
-def is_withheld(kind: Any, update: dict[str, Any]) -> bool:
-    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
-    if kind == "user_message_chunk":
-        text = text_in(update)
-        return text is not None and is_note(text)
-    title = update.get("title") if kind == "session_info_update" else None
-    return isinstance(title, str) and is_note(title.strip())
-
-
-def is_note(text: str) -> bool:
-    """Whether *text* begins with one of our notes, or is the beginning of one."""
-    return text.startswith(NOTE_BEGINS) or (len(text) > len("<restoration") and NOTE_BEGINS.startswith(text))
-
-
-def split_notes(text: str) -> Iterator[tuple[bool, str]]:
-    """Split *text* at notes; yield (is a note, piece)."""
-    return ((is_note(piece), piece) for piece in _NOTE.split(text) if piece)

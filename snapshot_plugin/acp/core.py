@@ -28,7 +28,6 @@ from snapshot_plugin.acp.actions import (
     ToClient,
     refusal,
 )
-from snapshot_plugin.acp.compare import Withheld, is_late_replay, is_withheld
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -44,6 +43,7 @@ from snapshot_plugin.acp.messages import (
     with_whole_error,
 )
 from snapshot_plugin.acp.notes import with_note
+from snapshot_plugin.acp.replay import LateReplay, Withheld, is_withheld, show
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339, utc_now
@@ -111,12 +111,10 @@ class Core:
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        self.jobs = jobs = Jobs(now=now, patience=patience, is_over=lambda: self.is_over, again=self.again)
+        self.jobs = jobs = Jobs(self, now=now, patience=patience)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
-        self._queue: list[Message] = []
-        withheld = self._withheld = Withheld()
-        self.held, self.withholding, self.making_sessions = withheld.held, withheld.of, withheld.making_sessions
-        self._repeating: dict[str, str] = {}
+        self._queue, self.withheld = list[Message](), Withheld()
+        self._repeating: dict[str, LateReplay] = {}
 
     # From the client --------------------------------------------------------------------------------------
 
@@ -188,12 +186,13 @@ class Core:
             self.client_capabilities = as_object(pending.params.get("clientCapabilities"))
         if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
             return _passed(message, self.ids.for_agent(message))
-        self._repeating.pop(session_id, None)
+        late = self._repeating.pop(session_id, None)
+        held = show(session_id, late.rest()) if late else ()
         note = self.notes.pop(session_id, None)
         self._from_client[key] = pending._replace(note=note)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         event = events.prompted(pending.params, self.stamp())
-        return [*self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
+        return [*held, *self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
@@ -230,25 +229,24 @@ class Core:
 
     def joins(self, agent_id: str) -> bool:
         """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
-        return agent_id not in self.held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
+        return agent_id not in self.withheld.held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
 
     def _agent_updates(self, message: Message) -> Actions:
         params = as_object(message.get("params"))
         agent_id, update = params.get("sessionId"), params.get("update")
         if not isinstance(agent_id, str) or not isinstance(update, dict):
             return [PASS]
-        if self.held and agent_id in self.held:
-            self.held[agent_id].append(update)
+        session_id, withheld = self.ids.ours(agent_id) or agent_id, self.withheld
+        is_new = session_id not in self.open and session_id not in self.closed
+        if (withheld.held or withheld.making) and withheld.take(agent_id, update, is_new=is_new):
             return []
-        session_id = self.ids.ours(agent_id) or agent_id
         if session_id not in self.open:
-            is_kept = self._withheld.is_stray(agent_id, update)
-            return [] if is_kept or session_id in self.closed else self._shown(message)
+            return self._shown(message) if is_new else []
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
-        if session_id in self._repeating and is_late_replay(self._repeating[session_id], update):
-            return []
+        if session_id in self._repeating and (news := self._repeating[session_id].news(update)) != [update]:
+            return list(show(session_id, news))
         passed = PASS if session_id == agent_id else PassAs(session_id)
         # The start of a tool must be durable: its side effects survive a crash.
         return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
@@ -292,16 +290,12 @@ class Core:
             return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
         elif pending.method in ("authenticate", "logout"):
             self.login = pending.params if pending.method == "authenticate" else None
-        actions = self._settled(pending, passed)
+        actions = self.recorded(pending.session_id, events.answered_by_agent(pending, passed, self.stamp()))
         if actions and pending.method == "session/prompt":
             actions.append(Checkpoint(pending.session_id or ""))
             if pending.note and as_object(result).get("stopReason") in (None, "refusal"):  # the model may lack it
                 self.notes.setdefault(pending.session_id or "", pending.note)
         return [*actions, PASS if passed is message else ToClient(passed)]
-
-    def _settled(self, pending: Pending, answer: Message) -> Actions:
-        """Record the answer to a request about a session that is open here."""
-        return self.recorded(pending.session_id, events.answered_by_agent(pending, answer, self.stamp()))
 
     def recorded(self, session_id: str | None, event: Message | None) -> Actions:
         """Record *event*, unless it is None or the session is not open here."""
@@ -320,8 +314,13 @@ class Core:
         self.agent = AgentInfo(command=self.agent.command, **({"name": self.agent.name} | known))
         return True
 
-    def again(self, message: Message) -> Actions:
-        """Call `from_client` for a message that had to wait."""
+    def again(self, message: Message, problem: Exception | None = None) -> Actions:
+        """Call `from_client` for a message that had to wait; *problem*: for a restore that failed.
+
+        Then requests for the agent are refused. Those that are answered here, such as a close, do not need it.
+        """
+        if problem is not None and message["method"] not in self._methods:
+            return [ToClient(refusal(Pending.of(message), problem))]
         return [ToAgent(message) if action is PASS else action for action in self.from_client(message)]
 
     # For jobs ---------------------------------------------------------------------------------------------
@@ -358,11 +357,12 @@ class Core:
     def answer_instead(self, pending: Pending, result: Message) -> Actions:
         """Answer a request that the agent does not answer. A later answer of the agent is ignored."""
         self.unanswered(pending.id)
-        return [*self._settled(pending, {"result": result}), ToClient(success(pending.id, result))]
+        event = events.answered_by_agent(pending, {"result": result}, self.stamp())
+        return [*self.recorded(pending.session_id, event), ToClient(success(pending.id, result))]
 
     def expect_repetition(self, session_id: str, record: SessionSnapshot) -> None:
         """Drop updates that repeat the record until the next prompt: they are a late replay of the agent."""
-        self._repeating[session_id] = "\0".join(message.text for message in record.messages)
+        self._repeating[session_id] = LateReplay(record)
 
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
@@ -370,14 +370,13 @@ class Core:
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed -= {session_id, agent_id}
-        return self._withheld.strays.pop(agent_id, [])
+        return self.withheld.strays.pop(agent_id, [])
 
     def drop(self, session_id: str) -> None:
         """Remove the session from the open ones, with its note, its setup and the agent's id."""
         self.open.discard(session_id)
         self.lost.discard(session_id)
         self.ids.release(session_id)
-        self.ids.forget(session_id)
         for kept in (self.notes, self.setups, self._repeating):
             kept.pop(session_id, None)
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from snapshot_plugin.acp.actions import AgentRefused, Ask, Do, Say, Steps
-from snapshot_plugin.acp.compare import split_notes
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, Pending
+from snapshot_plugin.acp.replay import split_notes
 from snapshot_plugin.acp.state import PROVIDER, agent_names
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.model.meta import SnapshotMeta

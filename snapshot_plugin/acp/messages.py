@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
 from snapshot_plugin.errors import SnapshotError
-
-if TYPE_CHECKING:
-    from snapshot_plugin.live.session import LiveSession
 
 __all__ = [
     "AUTH_REQUIRED",
@@ -34,7 +31,6 @@ __all__ = [
     "notification",
     "offered",
     "parse",
-    "recorded",
     "request",
     "success",
     "text_in",
@@ -268,14 +264,6 @@ def chunk(text: str) -> Message:
     return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
 
 
-def recorded(live: LiveSession) -> Message:
-    """Build the notification that tells the client whether the session is recorded."""
-    problem = {"problem": str(live.trouble)} if live.trouble else {}
-    meta = {"asnap": {"recorded": live.trouble is None, **problem}}
-    update = {"sessionUpdate": "session_info_update", "_meta": meta}
-    return notification("session/update", {"sessionId": live.session_id, "update": update})
-
-
 def success(request_id: Any, result: Any) -> Message:
     """Build the answer to a request."""
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
@@ -316,9 +304,9 @@ class IdMap:
     def __init__(self) -> None:
         self.restarts = 0
         self._agents: dict[str, str] = {}
-        self._ours: dict[str, str] = {}
-        self._claimed: dict[str, str | None] = {}
-        """The agent's ids of open sessions, and whose they are; None for a session that has no id of ours yet."""
+        """The agent's ids of our sessions."""
+        self._ours: dict[str, str | None] = {}
+        """Whose the agent's ids are, while its process runs; None for a session that has no id of ours yet."""
 
     def claim(self, agent_id: str, session_id: str | None = None) -> None:
         """Reserve the agent's id for a session until `release`; *session_id* is None for a new one.
@@ -326,38 +314,29 @@ class IdMap:
         Raises:
             SnapshotError: another open session has that id, and their messages could not be told apart.
         """
-        if agent_id in self._claimed and (session_id is None or self.is_anothers(agent_id, session_id)):
+        if agent_id in self._ours and (session_id is None or self.is_anothers(agent_id, session_id)):
             what = f"the agent gave this session the id of another one that is open: {agent_id!r}"
             raise SnapshotError(what, session_id=session_id, hint="close that session first")
-        self._claimed[agent_id] = session_id
+        self._ours[agent_id] = session_id
 
     def is_anothers(self, agent_id: str, session_id: str) -> bool:
         """Whether the agent has another open session than *session_id* under this id."""
-        return self._claimed.get(agent_id, session_id) != session_id
+        return self._ours.get(agent_id, session_id) != session_id
 
     def release(self, session_id: str) -> None:
         """The session is not open any more: the agent may give its id to another one."""
-        self._claimed = {agents: ours for agents, ours in self._claimed.items() if ours != session_id}
+        self._agents.pop(session_id, None)
+        self._ours = {agents: ours for agents, ours in self._ours.items() if ours != session_id}
 
     def agent_ended(self) -> None:
         """Requests of the next process get new ids, and its sessions may have any id."""
         self.restarts += 1
-        self._claimed.clear()
+        self._ours.clear()
 
     def bind(self, session_id: str, agent_id: str) -> None:
         """Map our *session_id* to the agent's *agent_id* from now on."""
-        self.forget(session_id)
         self.release(session_id)
-        self._claimed[agent_id] = session_id
-        if agent_id != session_id:
-            self._agents[session_id] = agent_id
-            self._ours[agent_id] = session_id
-
-    def forget(self, session_id: str) -> None:
-        """Forget the agent's own id for a session."""
-        before = self._agents.pop(session_id, None)
-        if before is not None and self._ours.get(before) == session_id:
-            del self._ours[before]
+        self._agents[session_id], self._ours[agent_id] = agent_id, session_id
 
     def agents(self, session_id: str) -> str:
         """Return the agent's id of our session."""
@@ -365,7 +344,7 @@ class IdMap:
 
     def ours(self, agent_id: Any) -> str | None:
         """Return our id of the agent's session; None if *agent_id* is not a string."""
-        return self._ours.get(agent_id, agent_id) if isinstance(agent_id, str) else None
+        return (self._ours.get(agent_id) or agent_id) if isinstance(agent_id, str) else None
 
     def for_agent(self, message: Message) -> Message:
         """Return the message with the agent's session id; the same object if nothing changes."""
@@ -386,8 +365,8 @@ class IdMap:
         return message
 
 
-def _renamed(message: Message, names: dict[str, str]) -> Message:
+def _renamed(message: Message, names: Mapping[str, str | None]) -> Message:
     params = as_object(message.get("params"))
     session_id = params.get("sessionId")
     other = names.get(session_id) if isinstance(session_id, str) else None
-    return message if other is None else {**message, "params": {**params, "sessionId": other}}
+    return message if other in (None, session_id) else {**message, "params": {**params, "sessionId": other}}

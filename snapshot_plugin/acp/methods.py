@@ -25,8 +25,8 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
-from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore, show
+from snapshot_plugin.acp.replay import replay, show
+from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
@@ -91,7 +91,7 @@ class SessionMethods:
             return (yield from self._continued(core, pending, core.adopt))
         if self._only_stored:
             raise InvalidInput("only stored sessions may continue here (--resume required); load one, or name it")
-        with core.making_sessions():
+        with core.withheld.making_sessions():
             result = yield Ask("session/new", pending.params)
             agent_id = result.get("sessionId")
             if not isinstance(agent_id, str):
@@ -280,8 +280,8 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     if session_id.endswith(COMPANIONS):  # lists would hide it
         raise InvalidInput(f"the id {session_id} is reserved: it cannot be recorded")
-    with core.making_sessions():
-        with core.withholding(session_id) as held:
+    with core.withheld.making_sessions():
+        with core.withheld.of(session_id) as held:
             try:
                 result = yield Ask(method, pending.params)
             except AgentRefused as refused:
@@ -304,7 +304,7 @@ def _left_to_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[M
     core.expect_repetition(session_id, record)
     core.ids.claim(agent_id, session_id)
     core.bind(session_id, agent_id)
-    with core.withholding(agent_id) as held:
+    with core.withheld.of(agent_id) as held:
         result: Message = yield Ask(pending.method, {**pending.params, "sessionId": agent_id})
     core.setups[session_id] = setup_in(pending.params)
     for update in held:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from snapshot_plugin.acp.compare import NOTE_BEGINS, NOTE_ENDS
 from snapshot_plugin.acp.messages import text_in
+from snapshot_plugin.acp.replay import NOTE_BEGINS, NOTE_ENDS
 from snapshot_plugin.acp.state import turns, was_cut_off
 from snapshot_plugin.model.content import Block, ResourceLinkBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.acp.compare import is_note
 from snapshot_plugin.acp.draft import Draft, Terminals, foreign_block, merged_call, plain, without_terminals
+from snapshot_plugin.acp.messages import notification
+from snapshot_plugin.acp.replay import is_note
 from snapshot_plugin.acp.state import (
     PROVIDER,
     STATE_EVENTS,
@@ -24,12 +25,16 @@ from snapshot_plugin.acp.state import (
     with_restored,
     with_usage,
 )
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.model.content import Block, TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
 from snapshot_plugin.model.times import as_utc
 
-__all__ = ["AcpReducer", "reduce_events", "reduce_spool"]
+if TYPE_CHECKING:
+    from snapshot_plugin.live.session import LiveSession
+
+__all__ = ["AcpReducer", "record_events", "reduce_events", "reduce_spool"]
 
 
 class AcpReducer:
@@ -332,6 +337,20 @@ class Transcript:
         blocks = self._finished[message].content
         changed = (*blocks[:at], self.terminals.shown_in(call), *blocks[at + 1 :])
         self._finished[message] = self._finished[message].evolve(content=changed)
+
+
+def record_events(live: LiveSession, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Record *events*. Returns what to tell the client if that began to fail, or works again; else None."""
+    try:
+        live.record_all(events)
+    except InvalidInput:  # a number that JSON cannot represent
+        live.record_all([plain(event) for event in events])
+    if not live.trouble_changed():
+        return None
+    problem = {"problem": str(live.trouble)} if live.trouble else {}
+    meta = {"asnap": {"recorded": live.trouble is None, **problem}}
+    update = {"sessionUpdate": "session_info_update", "_meta": meta}
+    return notification("session/update", {"sessionId": live.session_id, "update": update})
 
 
 def reduce_events(base: SessionSnapshot, events: Iterable[Mapping[str, Any]], now: datetime) -> SessionSnapshot:

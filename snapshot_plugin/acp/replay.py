@@ -1,18 +1,43 @@
-"""Snapshot to updates: what ``session/load`` replays to the client. Pure."""
+"""Replays: ours, which ``session/load`` shows the client, and the agent's, which is withheld. Pure.
+
+The client is shown the record. What the agent replays is collected while a session is loaded (`Withheld`), and
+recognized if it comes late (`LateReplay`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from snapshot_plugin.acp.state import noted_in, settled_tools
-from snapshot_plugin.model.content import Block, ThoughtBlock, ToolCallBlock
+from snapshot_plugin.acp.actions import Actions, RecordEvent, ToClient, shown
+from snapshot_plugin.acp.messages import Message as Raw
+from snapshot_plugin.acp.messages import text_in
+from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools
+from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["TOOL_BYTES", "replay"]
+__all__ = [
+    "NOTE_BEGINS",
+    "NOTE_ENDS",
+    "TOOL_BYTES",
+    "LateReplay",
+    "Withheld",
+    "is_note",
+    "is_withheld",
+    "replay",
+    "show",
+    "show_state",
+    "split_notes",
+]
+
+NOTE_BEGINS = '<restoration-note from="asnap">'
+NOTE_ENDS = "</restoration-note>"
+_NOTE = re.compile(f"({re.escape(NOTE_BEGINS)}.*?(?:{re.escape(NOTE_ENDS)}|$))", re.DOTALL)
 
 _NEEDS = {"compaction_update": "compaction", "compaction_summary_chunk": "compaction"}
 _NOTHING = ({"type": "text", "text": ""}, {"type": "thought"})
@@ -161,3 +186,171 @@ def _state(snapshot: SessionSnapshot) -> Iterator[dict[str, Any]]:
 def _cost(snapshot: SessionSnapshot) -> dict[str, Any]:
     cost = snapshot.metrics.cost
     return {} if cost is None else {"cost": {"amount": cost, "currency": snapshot.metrics.currency or "USD"}}
+
+
+# The agent's own replay -----------------------------------------------------------------------------------
+
+
+def show(session_id: str, updates: Iterable[Raw]) -> Iterator[RecordEvent | ToClient]:
+    """Record updates and pass them on to the client; the start of a tool durably."""
+    for update in updates:
+        kind = update.get("sessionUpdate")
+        if not is_withheld(kind, update):
+            yield RecordEvent(session_id, {"update": update}, kind == "tool_call")
+            yield shown(session_id, update)
+
+
+def show_state(session_id: str, updates: Iterable[Raw]) -> Iterator[RecordEvent | ToClient]:
+    """`show` the state updates, except plans; messages are dropped."""
+    kinds = STATE_UPDATES.keys() - {"plan"}
+    yield from show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])
+
+
+class Withheld:
+    """Updates that are kept from the client and the record for a while, by the agent's session id."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, list[Raw]] = {}
+        """Updates of sessions that are being loaded."""
+        self.strays: dict[str, list[Raw]] = {}
+        """Updates of unknown sessions, while a session is being created: they may belong to it."""
+        self.making = 0
+        """How many sessions are being created."""
+
+    @contextmanager
+    def of(self, agent_id: str) -> Iterator[list[Raw]]:
+        """Collect the session's updates in the list."""
+        held = self.held[agent_id] = []
+        try:
+            yield held
+        finally:
+            del self.held[agent_id]
+
+    @contextmanager
+    def making_sessions(self) -> Iterator[None]:
+        """Hold updates of unknown sessions."""
+        self.making += 1
+        try:
+            yield
+        finally:
+            self.making -= 1
+
+    def take(self, agent_id: str, update: Raw, *, is_new: bool) -> bool:
+        """Withhold *update* if its session is being loaded, or may be the one that is being created."""
+        into = self.held.get(agent_id)
+        if into is None and self.making and is_new:
+            into = self.strays.setdefault(agent_id, [])
+        if into is not None:
+            into.append(update)
+        return into is not None
+
+    def released(self) -> Actions:
+        """Show the updates of sessions that are still unknown, once no session is being created."""
+        if self.making:
+            return []
+        strays, self.strays = self.strays, {}
+        return [shown(agent_id, update) for agent_id, updates in strays.items() for update in updates]
+
+
+_LONG, _LONG_RUN = 12, 1000
+"""So much text at the end of a recorded text is a repetition; a shorter one must be a whole text. After so much
+repeated text, the record is not searched for another place that has it.
+"""
+
+
+class LateReplay:
+    """Recognizes what an agent replays of *record* after it was restored, until the next prompt.
+
+    Text that is also in the record is held until it differs: an agent that continues unprompted may begin with the
+    same words, and none of them may be lost. Tool calls are recognized by id or title. Plans are dropped: a replay
+    has old ones.
+    """
+
+    def __init__(self, record: SessionSnapshot) -> None:
+        texts = [message.text for message in record.messages]
+        blocks = [block for message in record.messages for block in message.content]
+        texts += [block.text for block in blocks if isinstance(block, TextBlock)]
+        self._said = "\0".join(["", *map(_squeezed, texts), ""])
+        calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
+        self._calls = {call.tool_call_id for call in calls}
+        self._titles = {call.title for call in calls if call.title}
+        self._held: list[Raw] = []
+        self._run = (0, 0)
+        """Where the record has the text of the held updates."""
+        self._kind, self._is_news = "", False
+        """The kind of the last update, and whether its text was new: then text that follows it is new, too."""
+
+    def news(self, update: Raw) -> list[Raw]:
+        """Return what to pass on now: *update*, after held ones that are no repetition; nothing if it repeats."""
+        kind, text = str(update.get("sessionUpdate")), text_in(update)
+        if kind in STATE_UPDATES:
+            return [] if kind == "plan" else [update]
+        before, self._kind = self._kind, kind
+        if text is None:
+            return [] if self._is_repeated_call(update) else [*self.rest(), update]
+        if kind != before:
+            return [*self.rest(), *self._held_or_news(update, text)]
+        return [update] if self._is_news else self._held_or_news(update, text)
+
+    def _held_or_news(self, update: Raw, text: str) -> list[Raw]:
+        self._is_news = not self._continues(_squeezed(text))
+        if self._is_news:
+            released = self.rest()
+            if not released and self._continues(_squeezed(text)):  # after one repeated text, the next begins
+                self._is_news = False
+            else:
+                return [*released, update]
+        self._held.append(update)
+        return []
+
+    def _continues(self, text: str) -> bool:
+        """Whether the record has *text* after the held text. Its place is kept, so that many chunks are fast."""
+        start, end = self._run
+        if not self._said.startswith(text, end):
+            held = self._said[start:end]
+            start = self._said.find(held + text) if len(held) < _LONG_RUN else -1
+            end = start + len(held)
+        if start < 0:
+            return False
+        self._run = start, end + len(text)
+        return True
+
+    def rest(self) -> list[Raw]:
+        """Remove and return the held updates, unless they repeat the record."""
+        (start, end), held = self._run, self._held
+        self._run, self._held = (0, 0), []
+        text = self._said[start:end]
+        whole = f"{text}\0" if len(text) >= _LONG else f"\0{text}\0"
+        return [] if whole in self._said else held
+
+    def _is_repeated_call(self, update: Raw) -> bool:
+        call_id = str(update.get("toolCallId"))
+        if self._kind == "tool_call" and str(update.get("title")) in self._titles:
+            self._calls.add(call_id)
+        return self._kind in ("tool_call", "tool_call_update") and call_id in self._calls
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+# Our notes, which the agent may show again ----------------------------------------------------------------
+
+
+def is_withheld(kind: Any, update: Raw) -> bool:
+    """Whether an update only repeats our note to the model, which is neither user text nor a title."""
+    if kind == "user_message_chunk":
+        text = text_in(update)
+        return text is not None and is_note(text)
+    title = update.get("title") if kind == "session_info_update" else None
+    return isinstance(title, str) and is_note(title.strip())
+
+
+def is_note(text: str) -> bool:
+    """Whether *text* begins with one of our notes, or is the beginning of one."""
+    return text.startswith(NOTE_BEGINS) or (len(text) > len("<restoration") and NOTE_BEGINS.startswith(text))
+
+
+def split_notes(text: str) -> Iterator[tuple[bool, str]]:
+    """Split *text* at notes; yield (is a note, piece)."""
+    return ((is_note(piece), piece) for piece in _NOTE.split(text) if piece)

@@ -16,17 +16,17 @@ The report lists every step of the ladder that was tried. No tool or prompt is r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait, shown
-from snapshot_plugin.acp.compare import Verdict, compare, is_withheld
+from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait
+from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
+from snapshot_plugin.acp.replay import show_state
 from snapshot_plugin.acp.state import (
-    STATE_UPDATES,
     is_untold,
     noted_in,
     settled_tools,
@@ -40,7 +40,7 @@ from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import Message as Said
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Grade", "Restored", "Wish", "meets", "restore", "show", "show_state"]
+__all__ = ["Grade", "Restored", "Wish", "meets", "restore"]
 
 _T = TypeVar("_T")
 Grade = Literal["native-load", "native-resume", "context"]
@@ -118,7 +118,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
     wish = wish._replace(setup={"cwd": record.config.cwd or "/", **wish.setup})
     core.expect_repetition(session_id, record)
-    with core.making_sessions():
+    with core.withheld.making_sessions():
         restored = yield from _climb(core, record, wish)
         core.ids.claim(restored.agent_session_id, session_id)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
@@ -142,7 +142,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     for rung in _rungs(core, record, wish, tried):
         restored = yield from rung(core, record, wish, tried)
         if restored is not None:
-            return _demanded(restored, wish)
+            return _demanded(restored, wish.require)
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
         raise FidelityNotMet(
@@ -169,11 +169,10 @@ def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) ->
         yield _resumed
 
 
-def _demanded(restored: Restored, wish: Wish) -> Restored:
-    if not meets(restored.grade, wish.require):
-        raise FidelityNotMet(
-            f"session {wish.session_id} came back only with grade {restored.grade}", session_id=wish.session_id
-        )
+def _demanded(restored: Restored, require: str) -> Restored:
+    if not meets(restored.grade, require):
+        what = f"session {restored.session_id} came back only with grade {restored.grade}"
+        raise FidelityNotMet(what, session_id=restored.session_id)
     return restored
 
 
@@ -200,7 +199,7 @@ def _load(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> 
                 core.killed_by_load.add(record.session_id)
                 raise
         yield from _until_up(core)
-        yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.held, core.patience)
+        yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.withheld.held, core.patience)
     raise AssertionError  # the last attempt returns or raises
 
 
@@ -208,7 +207,7 @@ def _verified(
     core: Core, record: SessionSnapshot, wish: Wish, agent_id: str, tried: list[str]
 ) -> Steps[Restored | None]:
     """Have the agent load *agent_id*, and compare what it replays with the record."""
-    with core.withholding(agent_id) as held:
+    with core.withheld.of(agent_id) as held:
         result = yield from _load_when_free(agent_id, wish)
         process = core.ids.restarts
         yield _until_quiet(core, record, held)
@@ -303,7 +302,7 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
         tried.append("resume: not tried, the agent has lost the conversation")
         return None
     agent_id = record.agent_session_id or ""
-    with core.withholding(agent_id) as held:
+    with core.withheld.of(agent_id) as held:
         result = yield from _attempt(core, "resume", _asked("session/resume", agent_id, wish), tried)
         if result is None:
             return None
@@ -381,20 +380,3 @@ def with_setting(result: Message, params: Message, answer: Message) -> Message:
         return {**result, "models": {**result["models"], "currentModelId": params["modelId"]}}
     options = answer.get("configOptions")
     return {**result, "configOptions": options} if isinstance(options, list) else result
-
-
-# Updates that were held back ------------------------------------------------------------------------------
-
-
-def show(session_id: str, updates: Sequence[Message]) -> Steps[None]:
-    """Record updates and pass them on to the client."""
-    for update in updates:
-        if not is_withheld(update.get("sessionUpdate"), update):
-            yield RecordEvent(session_id, {"update": update})
-            yield shown(session_id, update)
-
-
-def show_state(session_id: str, updates: Sequence[Message]) -> Steps[None]:
-    """Record the withheld state updates, except plans, and pass them on to the client; messages are dropped."""
-    kinds = STATE_UPDATES.keys() - {"plan"}
-    yield from show(session_id, [each for each in updates if each.get("sessionUpdate") in kinds])

@@ -177,7 +177,7 @@ def _trailer(content: bytes) -> bytes:
 
 def _assemble(start: bytes, ciphertext: bytes) -> bytes:
     """An encrypted frame: *ciphertext* in stored blocks, so that gzip can carry and check it."""
-    return start + stored(ciphertext) + _trailer(ciphertext)
+    return b"".join([start, stored(ciphertext), _trailer(ciphertext)])
 
 
 def read_header(data: bytes, at: int = 0) -> tuple[Header, int, int]:

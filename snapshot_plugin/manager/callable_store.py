@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, StoreUnavailable
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.frozen import thaw
+from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.log import SessionEntry
-from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["CallableStore", "Delete", "Load", "Save"]
 
+T = TypeVar("T")
 Save = Callable[[str, dict[str, Any]], object]
 Load = Callable[[str], Mapping[str, Any] | None]
 Delete = Callable[[str], object]
@@ -30,6 +33,9 @@ class CallableStore(MemoryStore):
     Args:
         save: called with a session's id and its state, a JSON object, after each change.
         load: returns the state last saved under an id, or None. delete: removes the state saved under an id.
+
+    Processes may share the place: each call looks first what the others stored. Two saves at the same moment cannot
+    be told apart with three functions; a save on top of an older state is a `Conflict`.
 
     If a function raises, the call raises `StoreUnavailable`; the next save includes the missing changes.
 
@@ -46,46 +52,32 @@ class CallableStore(MemoryStore):
                     f"{each.__name__} is an async function, and a store needs plain ones",
                     hint="give three plain functions; they run in a worker thread and may block",
                 )
-        super().__init__(_Log(load, self._begin))
-        self.core = _Core(self, save, delete)
+        super().__init__()
+        self._load = load
+        self.core: _Core = _Core(self, save, delete)
 
-    def _begin(self, session_id: str, found: object) -> None:
-        if found is None:
-            return
-        if not isinstance(found, Mapping):
+    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """Every call of the store passes here; it looks first what other processes did to the session."""
+        first = args[0] if args else None
+        if work == self.core.list:
+            for entry in self.frames.sessions():
+                self.look(entry.session_id)
+        elif isinstance(first, SessionSnapshot):
+            self.look(first.session_id)
+        elif isinstance(first, str) and work != self.core.undelete:
+            self.look(first)
+        return super().prepared(work, args)
+
+    def look(self, session_id: str) -> None:
+        """Take over what another process saved or deleted since this object last looked."""
+        found = _called(session_id, self._load, session_id)
+        if found is not None and not isinstance(found, Mapping):
             raise InvalidSnapshot(
                 f"what was loaded for session {session_id} is a {type(found).__name__}, not a JSON object",
                 session_id=session_id, hint="return what save was given, or None",
             )  # fmt: skip
-        StoreCore.save(self.core, load_document(dict(found)), "load", (), 0)
-
-
-class _Log(MemoryLog):
-    """A log in memory that loads a session when it is first looked at."""
-
-    def __init__(self, load: Load, begin: Callable[[str, object], None]) -> None:
-        super().__init__()
-        self._load, self._begin = load, begin
-        self._known: set[str] = set()
-
-    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...] | None, int]:
-        if session_id not in self._known:
-            found = _called(session_id, self._load, session_id)
-            with self._lock:
-                if session_id not in self._known:
-                    self._known.add(session_id)  # before: what begins it looks here, too
-                    try:
-                        self._begin(session_id, found)
-                    except BaseException:
-                        self._known.discard(session_id)
-                        raise
-        return super()._stored(session_id)
-
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. The three functions cannot list: only sessions that were used are found."""
-        if only is not None:
-            self._stored(only)
-        return super().sessions(only)
+        with self.frames.exclusively(session_id):
+            self.core.take_over(session_id, found)
 
 
 class _Core(StoreCore):
@@ -93,12 +85,29 @@ class _Core(StoreCore):
 
     def __init__(self, store: CallableStore, save: Save, delete: Delete) -> None:
         super().__init__(store)
-        self._put, self._remove = save, delete
-        self._unsaved: set[str] = set()
+        self._put, self._remove, self._look = save, delete, store.look
+        self._stored: dict[str, bytes] = {}
+        """The digest of each state that is stored, as far as this object knows."""
+        self._unsaved: dict[str, bytes] = {}
+        """The digest of each state whose save failed; it may be stored all the same."""
+
+    def take_over(self, session_id: str, found: Mapping[str, Any] | None) -> None:
+        """Make *found* the newest snapshot, unless it is known: then a save that does not build on it conflicts."""
+        state = _digest(found)
+        if state in (self._stored.get(session_id, _digest(None)), self._unsaved.get(session_id)):
+            return
+        if found is not None:
+            tip = self._log.tip(session_id)
+            is_new = super().save(load_document(dict(found)), "load", (), tip.seq if tip else 0).written
+        elif is_new := bool(self._log.segments(session_id)):
+            self._log.discard(session_id, token=new_id(), now=self._store.clock())
+        if is_new:
+            self._writers.forget(session_id)
+        self._stored[session_id] = state
+        self._unsaved.pop(session_id, None)
 
     def save(self, snapshot: SessionSnapshot, trigger: str, *rest: Any, **options: Any) -> SnapshotRef:
         """See `StoreCore`."""
-        self._log.tip(snapshot.session_id)  # loads it first, so that the save builds on it
         ref = super().save(snapshot, trigger, *rest, **options)
         if ref.written or snapshot.session_id in self._unsaved:
             self._store_state(snapshot)
@@ -106,20 +115,23 @@ class _Core(StoreCore):
 
     def _store_state(self, snapshot: SessionSnapshot) -> None:
         session_id = snapshot.session_id
-        self._unsaved.add(session_id)
         state = {"version": snapshot.version, **thaw(snapshot.raw())}
+        self._unsaved[session_id] = _digest(state)
         _called(session_id, self._put, session_id, state)
-        self._unsaved.discard(session_id)
+        self._stored[session_id] = self._unsaved.pop(session_id)
 
     def delete(self, session_id: str, purge: bool) -> Trashed:
         """See `StoreCore`."""
         self._must_exist(session_id)
         self._store.guard(session_id)
         _called(session_id, self._remove, session_id)  # first: if it fails, the session stays
+        self._stored.pop(session_id, None)
         return super().delete(session_id, purge)
 
     def undelete(self, token: str, session_id: str | None) -> str:
         """See `StoreCore`."""
+        for entry in [each for each in self._log.trash() if each.token == token]:
+            self._look(session_id or entry.session_id)
         name = super().undelete(token, session_id)
         self._store_state(self.load(name, None, strict=False))
         return name
@@ -128,6 +140,10 @@ class _Core(StoreCore):
         """See `StoreCore`."""
         super().put_in(session_id, copies, instead_of)
         self._store_state(self.load(session_id, None, strict=False))
+
+
+def _digest(state: Mapping[str, Any] | None) -> bytes:
+    return hashlib.sha256(json.dumps(state, sort_keys=True, default=dict).encode()).digest()
 
 
 def _called(session_id: str, function: Callable[..., Any], *args: Any) -> Any:

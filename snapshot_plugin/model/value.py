@@ -142,11 +142,11 @@ class Value(BaseModel):
 
     def raw_field(self, name: str) -> Any:
         """One field as `raw` would write it; a field at its default, or unknown, is `ABSENT`."""
-        for known, _wire, default in _plan(type(self)):
-            if known == name:
-                value = _raw(self.__dict__[name])
-                return ABSENT if value == _raw(default) else value
-        return (self.__pydantic_extra__ or {}).get(name, ABSENT)
+        defaults = _raw_defaults(type(self))
+        if name not in defaults:
+            return (self.__pydantic_extra__ or {}).get(name, ABSENT)
+        value = _raw(self.__dict__[name])
+        return ABSENT if value == defaults[name] else value
 
 
 def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[str] = ()) -> None:
@@ -264,6 +264,11 @@ def _default(name: str, field: FieldInfo) -> Any:
 def _plan(model: type[Value]) -> tuple[tuple[str, str, Any], ...]:
     fields = model.model_fields.items()
     return tuple((name, field.alias or name, _default(name, field)) for name, field in fields)
+
+
+@cache
+def _raw_defaults(model: type[Value]) -> dict[str, Any]:
+    return {name: _raw(default) for name, _, default in _plan(model)}
 
 
 @cache

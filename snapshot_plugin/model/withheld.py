@@ -34,9 +34,8 @@ _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boole
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
 _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s"']\S*)"""
-_ASSIGNED: Final = re.compile(rf"(-{{0,2}}[A-Za-z_][\w.-]*)(=){_VALUE}")
+_ASSIGNED: Final = re.compile(rf"(?<![\w.-])([\w.-]+)(=){_VALUE}")
 _FOLLOWING: Final = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)(?!-){_VALUE}")
-_MISSING: Final = re.compile(rf"(\S+?)(?:=|\s+|(?<=://)){WITHHELD}")
 _STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
 
 
@@ -109,7 +108,9 @@ def _without_value(match: re.Match[str]) -> str:
 
 def withheld_in(command: Iterable[str]) -> tuple[str, ...]:
     """The names of what `command_without_secrets` removed: ``--api-key``, ``GITHUB_TOKEN``, ``https://``."""
-    return tuple(dict.fromkeys(_MISSING.findall(" ".join(command))))
+    before = " ".join(command).split(WITHHELD)[:-1]
+    named = (part for part in before if part.endswith(("=", "://")) or part[-1:].isspace())
+    return tuple(dict.fromkeys(name for part in named for name in part.removesuffix("=").split()[-1:]))
 
 
 def _cleaned(data: Mapping[str, Any], path: str, taken: list[str], environments: frozenset[str]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ The plain store stays unchanged until the encrypted copy was read back and compa
 call continues where it stopped:
 
 1. ``NAME.encrypting`` is filled, session by session; sessions already copied are compared and kept.
-2. ``NAME`` becomes ``NAME.plain``, and ``NAME.encrypting`` becomes ``NAME``.
-3. What programs saved to ``NAME.plain`` meanwhile is copied, and it is removed. Data that the disk keeps of removed
-   files is out of reach.
+2. ``NAME`` becomes ``NAME.plain``, and ``NAME.encrypting`` becomes ``NAME``. If a program began a new plain store
+   in between, that becomes ``NAME.plain-2``.
+3. What programs saved and deleted meanwhile is saved and deleted in the encrypted store, and the plain stores are
+   removed. Data that the disk keeps of removed files is out of reach.
 4. The search index and the operation log, which are elsewhere, are sealed. Only then is the mark of 1. removed.
 """
 
@@ -16,6 +17,7 @@ import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import chain, count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,7 +28,7 @@ from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, Sn
 from snapshot_plugin.live.owners import sessions_of
 from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.model.ids import short_id
+from snapshot_plugin.model.ids import new_id, short_id
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker
@@ -42,6 +44,16 @@ Seal = Callable[[FilesystemStore], Awaitable[None]]
 
 
 async def _nothing_else(_store: FilesystemStore) -> None: ...
+
+
+class _Contents(NamedTuple):
+    """What was copied of a store: the newest frame of each session, and the tokens of its trash."""
+
+    sessions: dict[str, str]
+    trash: list[str]
+
+
+_NOTHING: Final = _Contents({}, [])
 
 
 class Encrypted(NamedTuple):
@@ -72,7 +84,8 @@ async def encrypt_existing(
         Damaged: a session cannot be read, so it cannot be encrypted.
     """
     draft, plain = _beside(place)
-    if is_store(place) and not read_marker(place)["encrypted"]:
+    is_moved = (draft / _DONE).exists() and plain.exists()
+    if is_store(place) and not read_marker(place)["encrypted"] and not is_moved:
         await anyio.to_thread.run_sync(begin, place)
         aside = await anyio.to_thread.run_sync(_set_aside, place)
         if aside and not discard_set_aside:
@@ -81,18 +94,19 @@ async def encrypt_existing(
                 hint="look at them, then add --discard-set-aside to leave them out",
             )
         done = await _fill(place, draft, source, label=label, step=step, clock=clock)
-        replace_file(draft / _DONE, f"{done.sessions} {done.trashed}".encode())
+        replace_file(draft / _DONE, json.dumps(done).encode())
     if (draft / _DONE).exists():
         await anyio.to_thread.run_sync(_swap, place, draft, plain)
     if not is_store(place) or not (place / _DONE).exists():
         raise InvalidInput(f"the store {place} is encrypted already")
-    await anyio.to_thread.run_sync(_fetch_late, plain, place, source)
-    await anyio.to_thread.run_sync(_remove, plain)
+    copied = _Contents(*json.loads((place / _DONE).read_text()))
+    for each in sorted(place.parent.glob(f"{plain.name}*")):
+        await _fetch_late(each, place, source, copied if each == plain else None)
+        await anyio.to_thread.run_sync(_remove, each)
     async with FilesystemStore(place, key=source, create=False, background=False) as store:
         await seal(store)
-    sessions, _, trashed = (place / _DONE).read_text().partition(" ")
     await anyio.to_thread.run_sync((place / _DONE).unlink)
-    return Encrypted(int(sessions), int(trashed))
+    return Encrypted(len(copied.sessions), len(copied.trash))
 
 
 def is_begun(place: Path) -> bool:
@@ -127,7 +141,7 @@ def _set_aside(place: Path) -> list[str]:
 # Filling ----------------------------------------------------------------------------------------------------------
 
 
-async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step: Step, clock: Clock) -> Encrypted:
+async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step: Step, clock: Clock) -> _Contents:
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(FilesystemStore(place, create=False, background=False))
         before = [meta.session_id for meta in await old.list()]
@@ -137,17 +151,19 @@ async def _fill(place: Path, draft: Path, source: KeySource, *, label: str, step
             await stack.enter_async_context(held_alone(old, session_id, clock, to="encrypt"))
             await must_be_recovered(old, session_id)
         async with _opened(draft, source, label) as new:
-            trashed = await _fill_trash(old, new, step)
+            trash = await _fill_trash(old, new, step)
         async with _opened(draft, source, label) as new:
+            sessions = {}
             for session_id in before:
                 step(session_id)
                 copies, present = await old.take_out(session_id), await _there(new, session_id)
                 if not _is_same(copies, present):
                     await new.put_in(session_id, copies, instead_of=present)
                 _same(copies, await new.take_out(session_id))
+                sessions[session_id] = copies[-1].header.id
         if set(sessions_of(place)) != there:
             raise Conflict("sessions began or ended meanwhile", hint="stop what uses the store, and try again")
-    return Encrypted(len(before), trashed)
+    return _Contents(sessions, trash)
 
 
 def _opened(draft: Path, source: KeySource, label: str) -> FilesystemStore:
@@ -156,18 +172,27 @@ def _opened(draft: Path, source: KeySource, label: str) -> FilesystemStore:
     return store
 
 
-async def _fill_trash(old: FilesystemStore, new: FilesystemStore, step: Step) -> int:
-    """Fill the trash first, before the sessions take their ids: each is put in and then discarded."""
-    trashed = await old.trash()
-    there = {entry.token for entry in await new.trash()}
-    for entry in trashed:
+async def _fill_trash(
+    old: FilesystemStore, new: FilesystemStore, step: Step, copied: _Contents | None = _NOTHING
+) -> list[str]:
+    """Fill the trash first, before the sessions take their ids: each is put in and then discarded.
+
+    For *copied* see `_fetch_late`. Returns the tokens of the plain trash.
+    """
+    there = {entry.token: entry for entry in await new.trash()}
+    tokens = []
+    for entry in await old.trash():
+        tokens.append(entry.token)
+        if copied and entry.token in copied.trash:
+            continue
         step(entry.session_id)
-        copies = await old.trashed_copies(entry)
+        copies, present = await old.trashed_copies(entry), await _there(new, entry.session_id)
+        kept = there.get(entry.token) or (entry if copied or not present else entry.evolve(session_id=new_id()))
         if entry.token not in there:
-            await new.put_in(entry.session_id, copies, instead_of=await _there(new, entry.session_id))
-            await new.discard_as(entry)
-        _same(copies, await new.trashed_copies(entry))
-    return len(trashed)
+            await new.put_in(kept.session_id, copies, instead_of=present if copied else ())
+            await new.discard_as(kept)
+        _same(copies, await new.trashed_copies(kept))
+    return tokens
 
 
 async def _there(store: FilesystemStore, session_id: str) -> Sequence[Copied]:
@@ -191,24 +216,41 @@ def _same(copies: Sequence[Copied], written: Sequence[Copied]) -> None:
 
 
 def _swap(place: Path, draft: Path, plain: Path) -> None:
+    others = (plain.with_name(f"{plain.name}-{number}") for number in count(2))
     with disk_errors(f"putting {draft} in the place of {place}"):
-        if is_store(place):
-            place.rename(plain)
-        draft.rename(place)
+        for aside in (each for each in chain([plain], others) if not each.exists()):
+            if place.exists():
+                place.rename(aside)
+            try:
+                draft.rename(place)
+                break
+            except OSError:
+                if not place.exists():  # otherwise a program began a new plain store in between
+                    raise
         sync_dir(place.parent)
 
 
-def _fetch_late(plain: Path, place: Path, source: KeySource) -> None:
-    """Copy what programs saved to the plain store after it was copied. They cannot save to it any more."""
-    if not is_store(plain):
-        return
-    late = FilesystemStore(plain, create=False, background=False)
-    with late.sync as old, _opened(place, source, "").sync as new:
-        for session_id in [meta.session_id for meta in old.list()]:
-            with late.frames.exclusively(session_id):  # a save under way ends first
-                copies = old.take_out(session_id) if old.tip(session_id) != new.tip(session_id) else ()
-            if copies:
-                new.put_in(session_id, copies, instead_of=new.take_out(session_id) if new.tip(session_id) else ())
+async def _fetch_late(plain: Path, place: Path, source: KeySource, copied: _Contents | None) -> None:
+    """Repeat what programs saved and deleted in a plain store since *copied*. They cannot change it any more.
+
+    With None, it is another store than the one that was copied: a session whose id is taken gets a new one.
+    """
+    if is_store(plain):
+        async with _opened(place, source, "") as new, FilesystemStore(plain, create=False, background=False) as old:
+            await _fill_trash(old, new, lambda _name: None, copied)
+            await anyio.to_thread.run_sync(_fetch_sessions, old, new, copied)
+
+
+def _fetch_sessions(late: FilesystemStore, encrypted: FilesystemStore, copied: _Contents | None) -> None:
+    old, new = late.sync, encrypted.sync
+    for session_id in [meta.session_id for meta in old.list()]:
+        with late.frames.exclusively(session_id):  # a save under way ends first
+            copies = old.take_out(session_id)
+        present, newest = new.tip(session_id), copies[-1].header.id
+        if newest in (copied and copied.sessions.get(session_id), present and present.id):
+            continue
+        name = session_id if copied or not present else new_id()
+        new.put_in(name, copies, instead_of=new.take_out(session_id) if copied and present else ())
 
 
 def _remove(plain: Path) -> None:

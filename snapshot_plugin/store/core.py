@@ -115,46 +115,52 @@ class StoreCore:
             return self._save(writer, snapshot, about)
 
     def _save(self, writer: SessionWriter, snapshot: SessionSnapshot, about: _About) -> SnapshotRef:
-        session_id, tags = snapshot.session_id, about.tags
+        session_id, store = snapshot.session_id, self._store
         step = writer.step_to(snapshot)
-        if not step.changed and not tags and not about.labels and not self._confirm(writer, session_id):
-            self._writers.accepted(session_id, writer)
-            return _ref(writer, session_id, written=False)
-        at, delete, insert = step.splice
-        header = Header(
-            v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1,
-            hi=writer.tip.seq + 1 if writer.tip else 1, root=step.root, prev=writer.root,
-            at=at, delete=delete, insert=insert, full=step.full, t=rfc3339(self._store.clock()), w=self._author,
-            trigger=about.trigger, tags=tags, other={"labels": dict(about.labels)} if about.labels else {},
-        )  # fmt: skip
-        keys = self._store.session_keys(session_id)
-        frame = encode_frame(header, step.payload, keys, effort=self._store.effort, spare=_SPARE)
-        finished = False
-        if not (self._swift and self._extended(self._swift, writer, snapshot, header, frame)):
-            with self._log.exclusively(session_id):
-                self._confirm(writer, session_id)
-                fresh = writer.after_damage or bool(writer.refused)
-                writer.refused.add(header.id)
-                finished = self._log.append(session_id, frame, header, fresh=fresh)
-                if tags or snapshot.pinned:
-                    self._read_back(session_id, frame)
-        writer.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
+        written = step.changed or bool(about.tags or about.labels) or self._confirm(writer, session_id)
+        notices: tuple[str, ...] = ()
+        if written:
+            at, delete, insert = step.splice
+            header = Header(
+                v=CURRENT_VERSION, id=new_id(), sid=session_id, lo=writer.seq + 1,
+                hi=writer.tip.seq + 1 if writer.tip else 1, root=step.root, prev=writer.root,
+                at=at, delete=delete, insert=insert, full=step.full, t=rfc3339(store.clock()), w=self._author,
+                trigger=about.trigger, tags=about.tags,
+                other={"labels": dict(about.labels)} if about.labels else {},
+            )  # fmt: skip
+            keys = store.session_keys(session_id)
+            frame = encode_frame(header, step.payload, keys, effort=store.effort, spare=_SPARE)
+            finished = self._append(writer, snapshot, header, frame)
+            writer.accept(step, seq=header.hi, frame_id=header.id, size_bytes=len(frame))
+            if finished:
+                store.segment_finished(session_id)
+            notices = (*store.limits.notices(step), *snapshot.notices)
         self._writers.accepted(session_id, writer)
-        if finished:
-            self._store.segment_finished(session_id)
-        return _ref(writer, session_id, notices=(*self._store.limits.notices(step), *snapshot.notices))
+        return SnapshotRef(
+            session_id=session_id, seq=writer.seq, root=writer.root, size_bytes=writer.size_bytes,
+            written=written, notices=notices,
+        )  # fmt: skip
 
-    def _extended(
-        self, log: SwiftLog, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes
-    ) -> bool:
-        """Append *frame* in one step, if the log ends where *writer* expects; False: nothing has changed."""
-        is_simple = not (writer.after_damage or writer.refused or header.tags or snapshot.pinned)
-        after = writer.tip if is_simple else None
-        writer.refused.add(header.id)
-        if log.extend(snapshot.session_id, frame, header, after=after, covered=upto_of(snapshot)):
-            return True
-        writer.refused.remove(header.id)
-        return False
+    def _append(self, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes) -> bool:
+        """Append *frame* where *writer* expects the end of the log; returns whether a segment was finished.
+
+        Usually the log does that in one step. A log that cannot, or a save that is not simple, takes the long way.
+        """
+        session_id, refused = snapshot.session_id, writer.refused
+        fresh, to_read_back = writer.after_damage or bool(refused), bool(header.tags or snapshot.pinned)
+        if self._swift:
+            after = None if fresh or to_read_back else writer.tip
+            refused.add(header.id)
+            if self._swift.extend(session_id, frame, header, after=after, covered=upto_of(snapshot)):
+                return False
+            refused.remove(header.id)
+        with self._log.exclusively(session_id):
+            self._confirm(writer, session_id)
+            refused.add(header.id)
+            finished = self._log.append(session_id, frame, header, fresh=fresh)
+            if to_read_back:
+                self._read_back(session_id, frame)
+        return finished
 
     def _read_back(self, session_id: str, frame: bytes) -> None:
         """Read back a pinned or tagged snapshot immediately, because people rely on it (before a deploy)."""
@@ -363,16 +369,3 @@ def _named(history: Sequence[SnapshotMeta], seqs: frozenset[int]) -> tuple[Decis
             session_id=history[0].session_id, hint="read its history again",
         )  # fmt: skip
     return tuple(Decision(seq=seq, keep=seq not in seqs) for seq in numbers)
-
-
-def _ref(
-    writer: SessionWriter, session_id: str, *, written: bool = True, notices: tuple[str, ...] = ()
-) -> SnapshotRef:
-    return SnapshotRef(
-        session_id=session_id,
-        seq=writer.seq,
-        root=writer.root,
-        size_bytes=writer.size_bytes,
-        written=written,
-        notices=notices,
-    )

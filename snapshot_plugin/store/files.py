@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ __all__ = [
     "sync_data",
     "sync_dir",
     "sync_file",
+    "take_lock",
     "unavailable",
     "unlock",
     "write_all",
@@ -146,7 +146,22 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class locked:  # noqa: N801 — used like the functions of contextlib
-    """A kernel lock on the file at *path*, taken at once and held to the end of ``with``.
+    """`take_lock`, which happens at once, held to the end of ``with``."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
+        self._fd = take_lock(path, session_id=session_id, timeout=timeout)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        unlock(self._fd)
+
+
+def take_lock(path: str | Path, *, session_id: str, timeout: float, create: bool = True) -> int:
+    """Take the kernel lock on the file at *path*; returns the file, for `unlock`.
 
     The file is created where needed. The kernel frees the lock when its holder dies.
     If the directory was moved to the trash during the wait, the lock is taken again at the new directory.
@@ -154,42 +169,27 @@ class locked:  # noqa: N801 — used like the functions of contextlib
     Raises:
         SessionLocked: another writer held it for all of *timeout* seconds.
     """
-
-    __slots__ = ("_fd", "segment", "thread")
-
-    def __init__(self, path: str | Path, *, session_id: str, timeout: float) -> None:
-        self.thread, self.segment = threading.get_ident(), -1
-        """The holding thread, and the segment file that is open under the lock and closed with it."""
-        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
-        while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
-                        self._fd = fd
-                        return
-                unlock(fd)
-            except BlockingIOError:
-                os.close(fd)
-                if time.monotonic() > deadline:
-                    raise SessionLocked(
-                        f"another writer holds session {session_id}", session_id=session_id, hint="try again"
-                    ) from None
-                time.sleep(pause)  # in a worker thread, never on the event loop
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            except BaseException:
-                unlock(fd)
-                raise
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.thread = 0
-        if self.segment >= 0:
-            os.close(self.segment)
-        unlock(self._fd)
+    deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+    while True:
+        fd = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
+                    return fd
+            unlock(fd)
+        except BlockingIOError:
+            os.close(fd)
+            if time.monotonic() > deadline:
+                raise SessionLocked(
+                    f"another writer holds session {session_id}", session_id=session_id, hint="try again"
+                ) from None
+            time.sleep(pause)  # in a worker thread, never on the event loop
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        except BaseException:
+            unlock(fd)
+            raise
 
 
 def unlock(fd: int) -> None:

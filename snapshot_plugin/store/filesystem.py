@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound, StoreUnavailable
+from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.engine import StoreLimits
+from snapshot_plugin.store.filenames import present
 from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker, without_marker
-from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles
+from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles, read_segment
 from snapshot_plugin.store.trash import TrashDir
 
 __all__ = ["FilesystemStore", "open_url", "path_of"]
@@ -43,6 +46,30 @@ class _FilesystemLog(SegmentFiles, TrashDir):
         """See `FrameLog`."""
         entry, path = self.find(token)
         return _Copy(path).segments(entry.session_id)
+
+    def quarantine(self, session_id: str, segment: Segment) -> str:
+        """See `FrameLog`."""
+        directory = self.directory(session_id)
+        target = directory / "quarantine" / segment.name
+        with disk_errors(f"setting a file of session {session_id} aside", session_id=session_id):
+            make_private_dir(target.parent)
+            while target.exists():
+                target = target.with_name(target.name + "+")
+            replace_file(target, segment.read())
+        return str(target.relative_to(directory))
+
+    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
+        """See `FrameLog`."""
+        pattern = f"{dirname_of(session_id)}/quarantine/*" if session_id else "*/quarantine/*"
+        out = []
+        with disk_errors("reading quarantine"):
+            for path in sorted(self.sessions_dir.glob(pattern)):
+                owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
+                if owner and files:
+                    read = partial(read_segment, str(path.parent), path.name, owner)
+                    is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
+                    out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
+        return out
 
     def close(self) -> None:
         """See `FrameLog`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from snapshot_plugin.codec.frame import OPENING, Header
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
-from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
 from snapshot_plugin.store.files import (
     disk_errors,
@@ -26,13 +25,15 @@ from snapshot_plugin.store.files import (
     sync_data,
     sync_dir,
     sync_file,
+    take_lock,
     unavailable,
+    unlock,
     write_all,
 )
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
 from snapshot_plugin.store.recent import Recent
 
-__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles"]
+__all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles", "read_segment"]
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
@@ -58,7 +59,7 @@ class _Tail(NamedTuple):
 class _Known:
     """This writer's cache of one session's files; it can be rebuilt at any time."""
 
-    __slots__ = ("held", "listed", "ours", "path", "session_id", "tail", "tip")
+    __slots__ = ("listed", "ours", "path", "session_id", "tail", "tip")
 
     def __init__(self, session_id: str, path: str) -> None:
         self.session_id, self.path = session_id, path
@@ -68,7 +69,12 @@ class _Known:
         """Ids of frames that this writer has written, or made durable: the last of the log may be one."""
         self.listed: tuple[tuple[int, ...], list[SegmentFile]] = (), []
         """The stamp of the directory, and its files at that time. Threads share it: both are set at once."""
-        self.held: locked | None = None
+
+    def wrote(self, name: str, start: int, frame: bytes, frames: int, header: Header) -> None:
+        """Remember our frame, which is durable, as the end of the log."""
+        self.tip = Tip(header.hi, header.id)
+        self.tail = _Tail(name, start, start + len(frame), frame[:OPENING], frames, self.tip)
+        self.ours = {header.id}
 
 
 class SegmentFiles:
@@ -107,16 +113,13 @@ class SegmentFiles:
         """See `FrameLog`."""
         known = self._of(session_id)
         _stamp(known)
-        path = f"{known.path}/.lock"
-        try:
-            known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
-        except FileNotFoundError:  # a new session, or one that was deleted meanwhile
-            with disk_errors("opening the session", session_id=session_id):
+        lock = partial(locked, f"{known.path}/.lock", session_id=session_id, timeout=self._lock_timeout)
+        with disk_errors("opening the session", session_id=session_id):
+            try:
+                return lock()
+            except FileNotFoundError:  # a new session, or one that was deleted meanwhile
                 self.make_dir(Path(known.path))
-                known.held = locked(path, session_id=session_id, timeout=self._lock_timeout)
-        except OSError as error:
-            raise unavailable("opening the session", error, session_id) from error
-        return known.held
+                return lock()
 
     def segments(self, session_id: str) -> list[Segment]:
         """See `FrameLog`."""
@@ -124,7 +127,7 @@ class SegmentFiles:
         return [
             Segment(
                 file.name, file.first, file.last, file.generation > 0,
-                partial(_read, known.path, file.name, session_id),
+                partial(read_segment, known.path, file.name, session_id),
             )
             for file in _files(known)
         ]  # fmt: skip
@@ -132,10 +135,9 @@ class SegmentFiles:
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. Usually one read: our own last frame is still the last one."""
         known = self._of(session_id)
-        files, tail, held = _files(known), known.tail, known.held
-        if held and held.thread != threading.get_ident():
-            held = None
-        if tail and files and files[-1].name == tail.name and _ends_with(f"{known.path}/{tail.name}", tail, held):
+        tail = known.tail
+        if tail and (fd := _open_at(known, tail, os.O_RDONLY)) >= 0:
+            os.close(fd)
             known.tip = tail.tip
         else:
             known.tip, known.tail = undisturbed(session_id, lambda: self._read_tip(session_id))
@@ -148,7 +150,7 @@ class SegmentFiles:
         # Where to append: behind the tip's frame, if the last file is a segment that ends exactly with it.
         if tip is None or not files or files[-1].generation:
             return tip, None
-        data = _read(known.path, files[-1].name, session_id)
+        data = read_segment(known.path, files[-1].name, session_id)
         pieces = list(scan(data))
         last = pieces[-1] if pieces else None
         if last is None or last.header is None or Tip(last.header.hi, last.header.id) != tip:
@@ -156,32 +158,72 @@ class SegmentFiles:
         opening = data[last.start : last.start + OPENING]
         return tip, _Tail(files[-1].name, last.start, len(data), opening, len(pieces), tip)
 
+    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
+        """See `SwiftLog`: the usual save, in which our own last frame still ends the session's newest segment."""
+        _ = covered  # the spool is a file of its own
+        known = self._known.get(session_id)
+        tail = known.tail if known else None
+        if not known or not tail or tail.tip != after or after.id not in known.ours or self._is_full(tail, frame):
+            return False
+        try:
+            lock = take_lock(f"{known.path}/.lock", session_id=session_id, timeout=self._lock_timeout, create=False)
+        except OSError:  # moved to the trash, for example
+            return False
+        try:
+            return self._write(known, tail, frame, header)
+        finally:
+            unlock(lock)
+
     def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
         """See `FrameLog`."""
         known = self._of(session_id)
-        previous = known.tail
-        tail = None if fresh else previous
-        if tail and (tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames):
-            tail = None
-        known.tail = None  # unknown until this succeeds: after an error, a new segment is begun
+        tail, known.tail = known.tail, None  # unknown until this succeeds: after an error, a new segment is begun
         if (known.tip.id if known.tip else None) not in known.ours:
             self._settle(known)
+        if tail and not fresh and not self._is_full(tail, frame) and self._write(known, tail, frame, header):
+            return False
+        self._begin(known, frame, header)
+        return tail is not None
+
+    def _is_full(self, tail: _Tail, frame: bytes) -> bool:
+        return tail.end + len(frame) > self._segment_bytes or tail.frames >= self._segment_frames
+
+    def _write(self, known: _Known, tail: _Tail, frame: bytes, header: Header) -> bool:
+        """Write *frame* behind *tail* and sync once; False, and nothing is written, if the segment ends elsewhere.
+
+        On an error, what was written is taken back as far as possible.
+        """
+        fd = _open_at(known, tail, os.O_RDWR | os.O_APPEND)
+        if fd < 0:
+            return False
+        known.tail = None
         known.ours.add(header.id)
-        if tail:
-            _extend(known, tail, frame)
-            name, start, frames = tail.name, tail.end, tail.frames + 1
-        else:
-            name, start, frames = f"{header.hi:010d}.snap.gz", 0, 1
-            new = SegmentFile(name, header.hi, header.hi, 0)
-            if any(covers(file, new) for file in _files(known)):  # others rewrote our failed save of this number
-                raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
-            with disk_errors(f"saving session {session_id}", session_id=session_id):
-                self._create(Path(known.path), name, frame)
-        known.tip = Tip(header.hi, header.id)
-        known.tail = _Tail(name, start, start + len(frame), frame[:OPENING], frames, known.tip)
-        known.ours = {header.id}
+        try:
+            write_all(fd, frame)
+            sync_data(fd)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, tail.end)
+            if isinstance(error, OSError):
+                raise unavailable(f"saving session {known.session_id}", error, known.session_id) from error
+            raise
+        finally:
+            os.close(fd)
+        known.wrote(tail.name, tail.end, frame, tail.frames + 1, header)
+        self._known.put(known.session_id, known)
+        return True
+
+    def _begin(self, known: _Known, frame: bytes, header: Header) -> None:
+        """Write *frame* as the first one of a new segment."""
+        session_id, name = known.session_id, f"{header.hi:010d}.snap.gz"
+        new = SegmentFile(name, header.hi, header.hi, 0)
+        if any(covers(file, new) for file in _files(known)):  # others rewrote our failed save of this number
+            raise Conflict(f"session {session_id} was rewritten by another writer", session_id=session_id)
+        known.ours.add(header.id)
+        with disk_errors(f"saving session {session_id}", session_id=session_id):
+            self._create(Path(known.path), name, frame)
+        known.wrote(name, 0, frame, 1, header)
         self._known.put(session_id, known)
-        return previous is not None and tail is None
 
     def _settle(self, known: _Known) -> None:
         """Make durable what we build on and did not write: its writer may have been killed before it was synced.
@@ -252,30 +294,6 @@ class SegmentFiles:
         if known.tail and known.tail.name in names:
             known.tail = None
 
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """See `FrameLog`."""
-        directory = self.directory(session_id)
-        target = directory / "quarantine" / segment.name
-        with disk_errors(f"setting a file of session {session_id} aside", session_id=session_id):
-            make_private_dir(target.parent)
-            while target.exists():
-                target = target.with_name(target.name + "+")
-            replace_file(target, segment.read())
-        return str(target.relative_to(directory))
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        pattern = f"{dirname_of(session_id)}/quarantine/*" if session_id else "*/quarantine/*"
-        out = []
-        with disk_errors("reading quarantine"):
-            for path in sorted(self.sessions_dir.glob(pattern)):
-                owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
-                if owner and files:
-                    read = partial(_read, str(path.parent), path.name, owner)
-                    is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
-                    out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
-        return out
-
     def leftovers(self, session_id: str) -> list[str]:
         """See `FrameLog`: temporary files, and files that a rewritten range has replaced."""
         names: list[str] = []
@@ -335,7 +353,8 @@ def _files(known: _Known) -> list[SegmentFile]:
     return files
 
 
-def _read(directory: str, name: str, session_id: str) -> bytes:
+def read_segment(directory: str, name: str, session_id: str) -> bytes:
+    """The bytes of one file. Raises `FileNotFoundError` if it was replaced or deleted."""
     try:
         with os.fdopen(os.open(f"{directory}/{name}", os.O_RDONLY | _OPEN), "rb") as file:
             return file.read()
@@ -345,45 +364,19 @@ def _read(directory: str, name: str, session_id: str) -> bytes:
         raise StoreUnavailable(f"reading {name} failed: {error.strerror}", session_id=session_id) from error
 
 
-def _ends_with(path: str, tail: _Tail, held: locked | None) -> bool:
-    """Whether our last frame still ends the segment. Under the lock, the file stays open for `_extend`."""
-    try:
-        fd = os.open(path, (os.O_RDWR | os.O_APPEND if held else os.O_RDONLY) | _OPEN)
-    except OSError:
-        return False
-    is_same = False
-    try:
-        is_same = os.fstat(fd).st_size == tail.end and os.pread(fd, len(tail.opening), tail.start) == tail.opening
-    finally:
-        if held and is_same:
-            if held.segment >= 0:
-                os.close(held.segment)
-            held.segment = fd
-        else:
-            os.close(fd)
-    return is_same
-
-
-def _extend(known: _Known, tail: _Tail, frame: bytes) -> None:
-    """Write *frame* behind *tail* and sync once. On an error, take back what was written as far as possible."""
-    held, fd = known.held, -1
-    try:
-        if held and held.segment >= 0:
-            fd, held.segment = held.segment, -1
-        else:
-            fd = os.open(f"{known.path}/{tail.name}", os.O_WRONLY | os.O_APPEND | _OPEN)
-        write_all(fd, frame)
-        sync_data(fd)
-    except BaseException as error:
-        if fd >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, tail.end)
-        if isinstance(error, OSError):
-            raise unavailable(f"saving session {known.session_id}", error, known.session_id) from error
-        raise
-    finally:
-        if fd >= 0:
-            os.close(fd)
+def _open_at(known: _Known, tail: _Tail, flags: int) -> int:
+    """Open the newest segment, if it still ends with our frame *tail*; otherwise -1."""
+    files = _files(known)
+    if not files or files[-1].name != tail.name:
+        return -1
+    fd = -1
+    with contextlib.suppress(OSError):
+        fd = os.open(f"{known.path}/{tail.name}", flags | _OPEN)
+        if os.fstat(fd).st_size == tail.end and os.pread(fd, OPENING, tail.start) == tail.opening:
+            return fd
+    if fd >= 0:
+        os.close(fd)
+    return -1
 
 
 def _last_frame_of(fd: int) -> bytes | None:

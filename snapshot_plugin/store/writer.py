@@ -192,8 +192,8 @@ def _differences(old: SessionSnapshot | None, new: SessionSnapshot) -> Iterator[
 
     A section at its default is absent, as in `Value.raw`.
     """
-    before = {**old.__dict__, **(old.__pydantic_extra__ or {})} if old else {}
-    after = {**new.__dict__, **(new.__pydantic_extra__ or {})}
+    before = old.__dict__ | (old.__pydantic_extra__ or {}) if old else {}
+    after = new.__dict__ | (new.__pydantic_extra__ or {})
     changed = [name for name, value in after.items() if before.get(name, ABSENT) is not value]
     changed += [name for name in before if name not in after]
     for name in sorted(changed):

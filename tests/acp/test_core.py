@@ -144,6 +144,18 @@ def test_update_is_passed_on_under_our_session_id() -> None:
     assert (record.session_id, passed) == ("s", PassAs("s"))
 
 
+def test_id_that_a_restarted_agent_gives_to_another_session_is_not_the_lost_ones() -> None:
+    """An agent that counts its sessions begins anew; the session that had the id before is not back yet."""
+    core = started()
+    core.bind("s", "1")
+    Supervision(core, restarts=True).agent_ended()
+    core.ids.claim("1")
+    core.bind("1", "1")
+    record, passed = core.from_agent(update("1"))
+    assert isinstance(record, RecordEvent)
+    assert (record.session_id, passed) == ("1", PASS)
+
+
 def test_end_of_a_turn_is_durable_and_triggers_a_snapshot() -> None:
     core = started()
     core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
@@ -429,3 +441,85 @@ def test_deleted_session_is_closed_in_the_agent_then_trashed_then_deleted_in_the
     assert live.done == ["save s", "trash s"], "what is in the trash can be undone, with its last words"
     assert (delete["method"], delete["params"]["sessionId"]) == ("session/delete", "s")
     assert answers(core.from_agent({"id": delete["id"], "result": {}}))[0]["result"] == {}
+
+
+# After a restore ------------------------------------------------------------------------------------------
+
+
+def words(text: str, kind: str = "agent_message_chunk") -> Message:
+    return update("s", kind, content={"type": "text", "text": text})
+
+
+def restored(*more: Any) -> Core:
+    """A core whose session was just restored, and whose agent may still replay it."""
+    record = recorded(prompt("one"), said("Let me check the file."), *more, stop())
+    core = started(record=record)
+    core.expect_repetition("s", record)
+    return core
+
+
+def shown_texts(actions: Actions) -> list[str]:
+    """What the client is shown; each must be recorded first."""
+    told = [action.message["params"]["update"] for action in actions if isinstance(action, ToClient)]
+    assert [action.event["update"] for action in actions if isinstance(action, RecordEvent)][: len(told)] == told
+    return [each["content"]["text"] for each in told]
+
+
+def test_late_replay_of_the_record_is_neither_shown_nor_recorded_again() -> None:
+    core = restored(tool("c1", "tool_call", title="Read"))
+    for message in (
+        words("one", "user_message_chunk"), words("Let me "),
+        update("s", "plan", entries=[]), words("check the file."),
+        update("s", "tool_call", toolCallId="c1", title="Read"),
+    ):  # fmt: skip
+        assert core.from_agent(message) == []
+    assert len(core.from_client(asked("session/prompt", sessionId="s", prompt=[]))) == 2, "the prompt alone"
+
+
+def test_agent_that_continues_unprompted_after_a_restore_loses_no_word() -> None:
+    """Its first words may also be in the record; once it says something else, they are shown first."""
+    core = restored()
+    assert core.from_agent(words("Let me check")) == core.from_agent(words(" the")) == []
+    assert shown_texts(core.from_agent(words(" tests."))) == ["Let me check", " the", " tests."]
+    assert core.from_agent(words("file"))[-1] is PASS
+    core = restored()
+    assert core.from_agent(words("file")) == []
+    before_the_prompt = core.from_client(asked("session/prompt", sessionId="s", prompt=[]))[:-2]
+    assert shown_texts(before_the_prompt) == ["file"]
+
+
+def test_new_tool_call_after_a_restore_is_shown_and_a_repeated_one_is_not() -> None:
+    core = restored(tool("c1", "tool_call", title="Read"))
+    assert core.from_agent(update("s", "tool_call", toolCallId="renumbered", title="Read")) == []
+    assert core.from_agent(update("s", "tool_call_update", toolCallId="renumbered", status="completed")) == []
+    assert core.from_agent(words("Let")) == []
+    actions = core.from_agent(update("s", "tool_call", toolCallId="c2", title="Write"))
+    assert [(each.event["update"]["sessionUpdate"], each.durable) for each in actions[::2]] == [  # type: ignore[union-attr]
+        ("agent_message_chunk", False), ("tool_call", True)
+    ]  # fmt: skip
+    assert core.from_agent(update("s", "tool_call_update", toolCallId="c2", status="completed"))[-1] is PASS
+
+
+def test_update_of_an_unknown_session_during_session_new_reaches_the_client() -> None:
+    core = started()
+    (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
+    assert core.from_agent(update("another")) == []
+    core.closed.add("closed")
+    assert core.from_agent(update("closed")) == []
+    assert core.from_agent(update("new")) == []
+    begun = work(core.from_agent({"id": request["id"], "result": {"sessionId": "new"}}))
+    actions = core.done(begun.number, ("new", None))
+    told = [action.message for action in actions if isinstance(action, ToClient)]
+    assert [each["params"]["sessionId"] for each in told if "method" in each] == ["new", "another"]
+
+
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_session_that_is_not_back_can_be_closed_and_deleted(method: str) -> None:
+    core = started()
+    Supervision(core, restarts=True)
+    core.lost.add("s")
+    prompt_first = core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    assert core.from_client(asked(method, 6, sessionId="s")) == []
+    actions = core.done(work(prompt_first).number, error=SnapshotNotFound("gone", session_id="s"))
+    assert [answer["id"] for answer in answers(actions)] == [5], "the prompt is refused"
+    work(actions)  # the session is being closed

@@ -18,6 +18,7 @@ from snapshot_plugin.testing.hosts import (
     Restarting,
     Trouble,
 )
+from tests.tries import EVERYTHING
 
 
 class TestProxy(Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble, Restarting):
@@ -51,9 +52,16 @@ class Hosted(HostStage):
         ]
 
 
-class TestChain(Hosted, Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble):
-    """The same program as `TestProxy`, which shows how it grades the agents' habits."""
+class TestChain(Hosted, Answers, Loading):
+    """The same program as `TestProxy`: only the way to the agent differs, in both directions and in its ids."""
 
+    kind = "conductor"
+
+
+class TestWholeChain(Hosted, Login, Adopting, AgentMemory, Notes, Recording, Trouble):
+    """The other cases, where CI asks for everything. `TestProxy` shows how it grades the agents' habits."""
+
+    __test__ = EVERYTHING
     kind = "conductor"
     test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
 
@@ -74,16 +82,25 @@ class TestSdkAgent(Hosted, Answers, Login, Loading, Notes, Recording, Trouble):
     kind = "sdk-agent"
 
 
-class TestProvider(Hosted, Loading, AgentMemory, Notes, Recording, Trouble):
+class TestProvider(Hosted, Loading, AgentMemory, Recording, Trouble):
     """An orchestrator whose sessions `AcpProvider` starts, each with an agent of its own.
 
     Logging in and answering malformed requests are the orchestrator's business. Four more cases are left out: it
     lists sessions without an agent, `create_or_resume_session` refuses to start where the store cannot be read, and
-    requests of an agent that loads a session go to the orchestrator's own client.
+    requests of an agent that loads a session go to the orchestrator's own client. It records with the SDK client's
+    host, so `TestSdkClient` shows how that grades the agents' habits.
     """
 
     kind = "provider"
+    test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
     test_a_session_without_a_title_is_listed_with_its_first_prompt = None  # type: ignore[assignment]
     test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them = None  # type: ignore[assignment]
     test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told = None  # type: ignore[assignment]
     test_requests_of_the_agent_during_a_load_name_the_session_as_the_client_does = None  # type: ignore[assignment]
+
+
+class TestNotesOfProvider(Hosted, Notes):
+    """What the model is told, where CI asks for everything: `TestSdkClient` has the same host."""
+
+    __test__ = EVERYTHING
+    kind = "provider"

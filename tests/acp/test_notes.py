@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from snapshot_plugin.acp.compare import is_note, split_notes
 from snapshot_plugin.acp.notes import lost_note, transcript_note
+from snapshot_plugin.acp.replay import is_note, split_notes
 from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import prompt, recorded, said, stop, text, tool
 

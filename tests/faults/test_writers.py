@@ -295,12 +295,12 @@ async def test_reader_sees_the_old_or_new_state_while_segments_are_replaced(
 
 def _before_first_read(patch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
     """Between the moment a reader lists the segments and that in which it opens the first one."""
-    real_read, real_open = segments._read, segments._last_frame_of
+    real_read, real_open = segments.read_segment, segments._last_frame_of
     to_do = [deed]
 
     def interrupted(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            patch.setattr(segments, "_read", real_read)
+            patch.setattr(segments, "read_segment", real_read)
             patch.setattr(segments, "_last_frame_of", real_open)
             while to_do:
                 to_do.pop()()
@@ -308,7 +308,7 @@ def _before_first_read(patch: pytest.MonkeyPatch, deed: Callable[[], object]) ->
 
         return run
 
-    patch.setattr(segments, "_read", interrupted(real_read))
+    patch.setattr(segments, "read_segment", interrupted(real_read))
     patch.setattr(segments, "_last_frame_of", interrupted(real_open))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import SnapshotNotFound, StoreUnavailable
+from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.manager.callable_store import CallableStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_message, make_snapshot
@@ -87,3 +87,60 @@ def test_a_save_continues_what_another_process_stored(table: Table) -> None:
     longer = store.load("session").append(make_message("c"))
     assert store.save(longer).seq == 2
     assert opened(table).load("session") == longer
+
+
+def test_words_of_another_process_are_seen_and_a_stale_save_conflicts(table: Table) -> None:
+    here, elsewhere = opened(table), opened(table)
+    stale = here.load("session")
+    elsewhere.save(elsewhere.load("session").append(make_message("theirs")))
+
+    with pytest.raises(Conflict):
+        here.save(stale.append(make_message("lost")))
+    here.save(here.load("session").append(make_message("ours")))
+    for store in (here, elsewhere, opened(table)):
+        assert [message.text for message in store.load("session").messages] == ["a", "b", "theirs", "ours"]
+        assert store.page("session").total == 4
+
+
+def test_a_first_save_does_not_replace_what_another_process_stored(table: Table) -> None:
+    with pytest.raises(Conflict):
+        opened(table).save(make_snapshot("other"))
+    here = opened(table)
+    assert here.tip("new") is None
+    opened(table).save(make_snapshot("theirs", session_id="new"))
+    with pytest.raises(Conflict):
+        here.save(make_snapshot("ours", session_id="new"))
+    assert here.load("new").messages[0].text == "theirs"
+
+
+def test_a_session_that_another_process_deleted_is_gone_here_too(table: Table) -> None:
+    here = opened(table)
+    loaded = here.load("session")
+    opened(table).delete("session")
+    assert here.list() == []
+    with pytest.raises(SnapshotNotFound):
+        here.load("session")
+    with pytest.raises(Conflict):
+        here.save(loaded.append(make_message("c")))
+    assert not table
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_save_that_failed_is_tried_again(table: Table, is_stored: bool) -> None:
+    is_down = True
+
+    def save(name: str, state: dict[str, Any]) -> None:
+        if is_stored or not is_down:
+            table[name] = state
+        if is_down:
+            raise OSError("no answer")
+
+    store = CallableStore(save, table.get, table.pop).sync
+    longer = store.load("session").append(make_message("c", metadata={"large": 10**4299}))
+    with pytest.raises(StoreUnavailable):
+        store.save(longer)
+    is_down = False
+    store.save(longer)
+    assert opened(table).load("session") == longer
+    store.save(longer.append(make_message("d")))
+    assert opened(table).load("session").messages[-1].text == "d"

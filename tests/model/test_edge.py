@@ -282,3 +282,13 @@ def test_secrets_in_the_command_of_an_agent_are_not_kept_and_their_names_are_tol
     assert (made.agent.command, made.agent.withheld) == (kept, names)
     assert SessionSnapshot.model_validate(made.raw()).agent == made.agent
     assert made.notices == ((f"not kept, as they may be secrets: {', '.join(names)}",) if names else ())
+
+
+@pytest.mark.parametrize("word", ["w" * 1_000_000, "a=" * 500_000, "w" * 1_000_000 + " and more", "A_-." * 250_000])
+def test_a_long_word_in_the_command_of_an_agent_is_no_work(word: str) -> None:
+    made = session(agent=AgentInfo(command=["agent", word, "--api-key", TOKEN]))
+
+    assert made.agent
+    assert made.agent.command == ("agent", word, "--api-key", "<withheld>")
+    assert len(made.notices) == 1
+    assert "--api-key" in made.notices[0]

@@ -489,7 +489,7 @@ HOSTILE = [
     "prefix", ["", "-----BEGIN PRIVATE KEY----- password=' authorization: bearer a://sk-proj-eyJ"]
 )
 def test_hostile_text_is_searched_in_linear_time(unit: str, prefix: str) -> None:
-    texts = [prefix + unit * (size // len(unit)) for size in (100_000, 800_000)]
+    texts = [prefix + unit * (size // len(unit)) for size in (25_000, 200_000)]
     tries = (tuple(map(seconds, texts)) for _ in range(3))
 
     # Eight times the text; quadratic time would be 64 times as long.

@@ -47,30 +47,13 @@ def names(objects: Any) -> list[str]:
 
 
 @pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
-class TestObjectStore(StoreContract):
-    """Objects in memory. `integration/objects` runs the contract on servers that are not ours."""
-
-    @pytest.fixture
-    def place(self) -> Any:
-        return Objects()
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """One event loop: the other store classes of the suite run on the other."""
-        return "asyncio"
-
-    def open(self, place: Any, clock: Clock) -> SnapshotStore:
-        return ObjectStore(Bucket(place, name="memory"), clock=clock)
-
-    def damage_newest(self, place: Any, session_id: str) -> None:
-        spoil_newest(place, session_id)
-
-
-@pytest.mark.requirement("ORBIT-FUTURE-CLOUD")
 class TestEncryptedObjectStoreOfSmallLedgers(StoreContract):
-    """Small ledgers give away their frames all the time, and keep the background busy with compressing them."""
+    """Small ledgers give away their frames all the time, and keep the background busy with compressing them.
 
-    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the plain store shows it
+    Objects are in memory. `integration/objects` runs the contract on a plain store, on servers that are not ours.
+    """
+
+    test_a_hundred_thousand_messages_are_kept = None  # type: ignore[assignment] # the store on disk shows it
 
     key = Passphrase(generate_key())
 
@@ -80,7 +63,7 @@ class TestEncryptedObjectStoreOfSmallLedgers(StoreContract):
 
     @pytest.fixture
     def anyio_backend(self) -> str:
-        """One event loop: the other store classes of the suite run on the other."""
+        """One event loop: the plain store of `integration/objects` runs on the other."""
         return "trio"
 
     def open(self, place: Any, clock: Clock) -> SnapshotStore:

@@ -9,8 +9,10 @@ import select
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.errors import AgentUnavailable
@@ -60,6 +62,12 @@ def _end_of(pid: int) -> int | None:
         return None
 
 
+def _close(output: IO[bytes], end_fd: int | None) -> None:
+    output.close()
+    if end_fd is not None:
+        os.close(end_fd)
+
+
 class AgentProcess:
     """One run of the agent, in its own process group so that its children end with it, also if this process dies.
 
@@ -106,6 +114,8 @@ class AgentProcess:
         self._in, self._out = process.stdin.fileno(), process.stdout.fileno()
         self.end_fd = _end_of(process.pid)
         """A file descriptor that is readable once the process has ended; None if the system has none."""
+        self.close = weakref.finalize(self, _close, process.stdout, self.end_fd)
+        """Closes its output and `end_fd`. Call it once no thread can read them: the system reuses their numbers."""
         self._ready = select.poll()
         for fd in (self._out, self.end_fd):
             if fd is not None:
@@ -144,9 +154,7 @@ class AgentProcess:
         """Close its input, and `stop` it. Returns its exit status."""
         with contextlib.suppress(OSError):
             self.stdin.close()
-        status = self.stop(patience=patience)
-        self.stdout.close()
-        return status
+        return self.stop(patience=patience)
 
     def stop(self, *, patience: float) -> int:
         """Wait for its end, then send SIGTERM, wait, and send SIGKILL. Returns its exit status."""
@@ -157,9 +165,7 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
-        if self._guard is not None:
-            self._guard.communicate(b"\n")
-        if self.end_fd is not None:
-            os.close(self.end_fd)
-            self.end_fd = None
+        guard, self._guard = self._guard, None  # a restart and the end of the host may both stop it
+        if guard is not None:
+            guard.communicate(b"\n")
         return self._process.wait()

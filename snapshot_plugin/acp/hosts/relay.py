@@ -29,14 +29,12 @@ from snapshot_plugin.acp.actions import (
     ToClient,
 )
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.draft import plain
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
-from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse, recorded
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse
+from snapshot_plugin.acp.reducer import record_events
 from snapshot_plugin.inert import say
 from snapshot_plugin.live.outcome import log_failure
-from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 
 __all__ = ["Outbox", "Relay"]
@@ -327,19 +325,11 @@ class Relay:
             return []
         for session_id, events in batch.records.items():
             live = self._sessions.open.get(session_id)
-            if live is not None:
-                self._record(live, events, batch)
+            if live is not None and (told := record_events(live, events)) is not None:
+                batch.to_client.append(encode(told))
         is_ready = not batch.durable
         sides = ((self.to_client, batch.to_client), (self.to_agent, batch.to_agent))
         return [side.add(b"".join(data), is_ready=is_ready) for side, data in sides if data]
-
-    def _record(self, live: LiveSession, events: list[dict[str, Any]], batch: _Batch) -> None:
-        try:
-            live.record_all(events)
-        except InvalidInput:  # a number that JSON cannot represent
-            live.record_all([plain(event) for event in events])
-        if live.trouble_changed():
-            batch.to_client.append(encode(recorded(live)))
 
     def _finish(self, batch: _Batch, slots: Iterable[QueuedWrite]) -> None:
         """Sync sessions with durable events, then release the queued messages. Called outside the lock."""

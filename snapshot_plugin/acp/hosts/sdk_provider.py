@@ -18,7 +18,7 @@ from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import begin
 from snapshot_plugin.acp.reducer import AcpReducer
-from snapshot_plugin.acp.restore import show
+from snapshot_plugin.acp.replay import show
 from snapshot_plugin.acp.state import setup_in, stored_setup
 from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SessionLocked
 from snapshot_plugin.live.session import LiveSession
@@ -343,7 +343,7 @@ class _Taken(NamedTuple):
 
 def _begun(host: ClientHost, taken: _Taken, params: Message) -> Steps[LiveSession]:
     core = host.core
-    with core.making_sessions():
+    with core.withheld.making_sessions():
         result = yield Ask("session/new", params)
         agent_id = str(result.get("sessionId", ""))
         first = {**core.agent_event(agent_id), "new": stored_setup(params), "config": result}

@@ -80,6 +80,8 @@ class StdioAgent:
 
     def _process_ended(self) -> None:
         """Close the agent's output once it is read: a child of the agent may keep it open."""
+        if self._closing is not None:  # its file descriptors may be others' by now
+            return
         self._unwatch()
         if self._process.is_over(0):
             self._pipes[0].close()
@@ -141,7 +143,7 @@ class StdioAgent:
         await anyio.to_thread.run_sync(stop, limiter=anyio.CapacityLimiter(1))
         await self._stderr_ended()
         # A start that was cancelled has connected only some of the pipes.
-        for pipe in (*self._pipes, self._process.stdout, self._process.stderr):
+        for pipe in (*self._pipes, self._process, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 

@@ -287,9 +287,8 @@ class Conversation:
         if method != "session/request_permission":
             raise NotImplementedError
         call = params.get("toolCall")
-        title = self._display.asked_about(call) if isinstance(call, Mapping) else ""
+        self._display.asked_about(call if isinstance(call, Mapping) else {})
         options = [each for each in params.get("options") or () if isinstance(each, Mapping)]
-        self._display.line(f"The agent asks: {title or 'may it continue?'}", bold=True)
         for number, option in enumerate(options, 1):
             self._display.line(f"  {number}  {plain(str(option.get('name') or option.get('optionId')))}")
         self._display.line("  Esc  none of them", dim=True)

@@ -146,10 +146,12 @@ class Display:
             title = plain(str(now[1] or known.get("kind") or name))
             self.line(cut(f"{mark} [{known['number']}] {title}{_counts(known)}", self.columns - 1), fg=colour)
 
-    def asked_about(self, call: Json) -> str:
-        """The title of the tool call that the agent asks permission for; shows it, if it was not shown yet."""
+    def asked_about(self, call: Json) -> None:
+        """Show what the agent asks permission for: the title of the tool call, and its input and changes."""
         self._tool(call)
-        return plain(str(self._tools[str(call.get("toolCallId"))].get("title") or ""))
+        tool = self._tools[str(call.get("toolCallId"))]
+        self.line(f"The agent asks: {plain(str(tool.get('title') or '')) or 'may it continue?'}", bold=True)
+        self.open(tool["number"])  # some titles do not say what will run
 
     @property
     def columns(self) -> int:
