@@ -44,3 +44,9 @@ def test_end_of_the_process_can_be_polled_after_it_was_stopped() -> None:
     if end_fd is not None:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(end_fd)
+
+
+def test_an_agent_can_be_ended_twice() -> None:
+    agent = AgentProcess(["/bin/sh", "-c", "exit 3"])
+
+    assert [agent.end(patience=10.0) for _ in range(2)] == [3, 3]

@@ -165,6 +165,7 @@ class AgentProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self.signal(signal.SIGKILL)
-        if self._guard is not None:
-            self._guard.communicate(b"\n")
+        guard, self._guard = self._guard, None  # a restart and the end of the host may both stop it
+        if guard is not None:
+            guard.communicate(b"\n")
         return self._process.wait()
