@@ -16,9 +16,10 @@ from hypothesis import settings
 
 Case = TypeVar("Case")
 
-__all__ = ["some_of", "tries"]
+__all__ = ["EVERYTHING", "some_of", "tries"]
 
-_SHARE = 1 if os.environ.get("ASNAP_EVERY_EXAMPLE") else 4  # `.ci/run` sets it
+EVERYTHING = bool(os.environ.get("ASNAP_EVERY_EXAMPLE"))  # `.ci/run` sets it
+_SHARE = 1 if EVERYTHING else 4
 
 
 def tries(count: int, **options: Any) -> settings:

@@ -10,7 +10,7 @@ A core without I/O makes every decision; thin hosts carry them out.
 `supervise`      what happens when the agent's process ends
 `events`         which message becomes which event of the record
 `reducer`        events to snapshot, with `state` and `draft`
-`replay`         snapshot to updates
+`replay`         snapshot to updates; the agent's own replay and our notes in it, which are withheld
 `compare`        checks whether an agent still has the session; `notes`: what the model is told
 `messages`       JSON-RPC lines, and session ids on both sides
 `hosts`          the proxy, SDK clients, SDK agents, links of a proxy chain

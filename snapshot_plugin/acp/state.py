@@ -14,6 +14,7 @@ from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.live.label import apply_label
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, PlanEntry, SessionSnapshot
+from snapshot_plugin.model.value import with_text_names
 
 __all__ = [
     "HISTORY",
@@ -167,7 +168,7 @@ def _with_plan(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
 def _entry(raw: Raw) -> PlanEntry:
     known = _words(raw, "content", "priority", "status")
     rest = {key: value for key, value in raw.items() if key not in ("priority", "status")}
-    return PlanEntry.model_validate(rest | known)  # an agent may send fields that this release does not know
+    return PlanEntry.model_validate(with_text_names(rest | known))  # an agent may send unknown fields
 
 
 def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:

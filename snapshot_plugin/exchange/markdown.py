@@ -95,7 +95,8 @@ def _block(block: Block) -> Iterator[str]:
     elif isinstance(block, ThoughtBlock) and block.text:
         yield from ("*Thought:*", "", fenced(plain(block.text, lines=True)))
     elif isinstance(block, ToolCallBlock):
-        yield f"**Tool call:** {_code(block.title or block.tool_call_id)} ({_inline(block.status or 'open')})"
+        status = _inline(plain(block.status or "open"))
+        yield f"**Tool call:** {_code(block.title or block.tool_call_id)} ({status})"
         yield ""
         yield fenced(readable_json(call_of(block)), "json")
     elif isinstance(block, ResourceBlock) and isinstance(block.resource.get("text"), str):

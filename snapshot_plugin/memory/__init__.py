@@ -7,7 +7,7 @@ files in the project.
 - `kinds`: the field names that agents use in errors, endpoints, timings and noise rules. `understand`: the parser;
   `texts`: stack traces, lines of logs, regular expressions.
   `documents`: merges new entries. `shapes`: baselines, and comparing with them. `privacy`: removes secrets.
-- `changes`: a `MemoryChange`, and a view of the memory with changes applied. `engine`: several
+- `changes`: a `MemoryChange` and its receipt. `view`: the memory with changes applied. `engine`: several
   processes write in turn. `context`: the summary for a new session. `project_memory`: the API.
 - `learn`: records an agent's failed tool calls as errors.
 

@@ -18,10 +18,11 @@ from typing import Any, Final
 
 from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
-from snapshot_plugin.memory.changes import MemoryChange, MemoryView, Outcome, Persistence, Saved
+from snapshot_plugin.memory.changes import MemoryChange, Outcome, Persistence, Saved
 from snapshot_plugin.memory.files import BASELINES, DIRECTORY, NOISE, MemoryFiles, Name
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
+from snapshot_plugin.memory.view import MemoryView
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
 

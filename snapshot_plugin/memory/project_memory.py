@@ -28,12 +28,12 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotError, StoreUnavailable
+from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.changes import Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
-from snapshot_plugin.memory.documents import NoiseRule, is_resolved, matching_rule
+from snapshot_plugin.memory.documents import NoiseRule, matching_rule
 from snapshot_plugin.memory.engine import UNWRITTEN, USER, MemoryEngine
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
@@ -311,20 +311,14 @@ class ProjectMemory:
         await self._observe(ERRORS, data, durable=durable)
         return not is_noise
 
-    async def resolve_error(self, fingerprint: str, about: Mapping[str, Any] | None = None) -> Saved:
+    async def resolve_error(self, fingerprint: str | None, about: Mapping[str, Any] | None = None) -> Saved:
         """Mark an error as resolved; the receipt says after how many sessions. `InvalidInput` if it is unknown.
 
-        The fields in *about* are kept with the error.
+        With None, the error that *about* describes. The fields in *about* are kept with the error.
         """
-        name = self._named(fingerprint)
-        errors = (await self._run(self._engine.view)).document(ERRORS).entries
-        unresolved = [error for error, entry in errors.items() if not is_resolved(entry)]
-        if name not in unresolved:
-            there_are = f"the unresolved ones are {', '.join(map(repr, unresolved[-5:]))}"
-            what = f"{name!r} is resolved already" if name in errors else f"there is no unresolved error {name!r}"
-            raise InvalidInput(what, hint=there_are if unresolved else "none is unresolved")
-        data = {**without_secrets(dict(about or {}))[0], "fingerprint": name, "resolved": True}
-        return await self._submit("save", KINDS[ERRORS].document, data)
+        named = {} if fingerprint is None else {"fingerprint": self._named(fingerprint)}
+        data = {**without_secrets(dict(about or {}))[0], **named, "resolved": True}
+        return await self._submit("resolve", KINDS[ERRORS].document, data)
 
     async def observe_endpoint(self, endpoint: str, *, shape: Any = None, durable: bool = False) -> None:
         """Record an endpoint of the project's API, such as ``GET /users``; *shape* describes its response.

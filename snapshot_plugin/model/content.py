@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import ConfigDict
 
 from snapshot_plugin.model.frozen import check_depth
-from snapshot_plugin.model.value import Json, JsonObject, Value
+from snapshot_plugin.model.value import Json, JsonObject, Value, with_text_names
 
 __all__ = [
     "AudioBlock",
@@ -142,9 +142,10 @@ def _or_verbatim(block: Any, read: Reader) -> Any:
     try:
         return read(block)
     except ValidationError:
-        if isinstance(block, dict):
-            return UnknownBlock.model_validate(block)
-        raise
+        if not isinstance(block, dict):
+            raise
+        named = with_text_names(block)
+        return UnknownBlock.model_validate(block) if named == block else _or_verbatim(named, read)
 
 
 _Known = TextBlock | ThoughtBlock | ImageBlock | AudioBlock | ResourceBlock | ResourceLinkBlock | ToolCallBlock

@@ -25,7 +25,7 @@ from snapshot_plugin.errors import InvalidInput, InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList, check_depth, freeze
 from snapshot_plugin.model.times import as_utc, rfc3339
 
-__all__ = ["ABSENT", "MAX_NUMBER", "Json", "JsonObject", "Timestamp", "Value"]
+__all__ = ["ABSENT", "MAX_NUMBER", "Json", "JsonObject", "Timestamp", "Value", "with_text_names"]
 
 MAX_NUMBER = 2**63 - 1
 """The largest integer that a field accepts from Python code. Stored integers may be larger."""
@@ -147,6 +147,11 @@ class Value(BaseModel):
             return (self.__pydantic_extra__ or {}).get(name, ABSENT)
         value = _raw(self.__dict__[name])
         return ABSENT if value == defaults[name] else value
+
+
+def with_text_names(data: Mapping[str, Any]) -> dict[str, Any]:
+    """*data* with names that fields can have: a lone surrogate, which JSON may carry, becomes its escape."""
+    return {name.encode("utf-8", "backslashreplace").decode(): value for name, value in data.items()}
 
 
 def _check_given(model: type[Value], data: Mapping[str, Any], known: Container[str] = ()) -> None:

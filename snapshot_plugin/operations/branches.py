@@ -90,8 +90,10 @@ async def record_new(
     work: Work, store: SnapshotStore, session_ids: Collection[str], *, kind: str, summary: str
 ) -> tuple[str | None, str | None]:
     """Log that sessions were made, for undo. Returns the operation, or why it could not be recorded."""
+    from snapshot_plugin.operations.log import deletion
+
     try:
-        steps = [{"do": "delete", "session_id": session_id} for session_id in session_ids]
+        steps = [await deletion(store, session_id) for session_id in session_ids]
         operation = await work.operations(store).record(kind=kind, summary=summary, steps=steps)
     except StoreUnavailable as error:
         return None, f"{error.message}: asnap undo will not know of it"

@@ -3,7 +3,8 @@
 JSON lines: with the store where it can keep them (a database), else in the user's state directory. Each line is an
 operation with its **steps**, plain data that describes how to undo it:
 
-- ``{"do": "delete", "session_id"}``: a session made by import, fork or merge goes to the trash;
+- ``{"do": "delete", "session_id", "seq"}``: a session made by import, fork or merge goes to the trash, if *seq* is
+still its newest snapshot;
 - ``{"do": "undelete", "token"}``: a deleted session is restored;
 - ``{"do": "label", "session_id", "title", "tags", "pinned", "note"}``: labels are set back; only those given
 change;
@@ -46,8 +47,18 @@ from snapshot_plugin.store.files import (
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["MAX_BYTES", "LineFile", "Operation", "OperationLines", "OperationLog", "log_path", "newest_to_undo"]
+__all__ = [
+    "MAX_BYTES",
+    "LineFile",
+    "Operation",
+    "OperationLines",
+    "OperationLog",
+    "deletion",
+    "log_path",
+    "newest_to_undo",
+]
 
 MAX_BYTES = 4 << 20
 """Above this size, the older half of the log is dropped."""
@@ -55,6 +66,12 @@ MAX_BYTES = 4 << 20
 _PLACE = b"asnap operations"
 _LOCK_TIMEOUT = 10.0
 _UNWRITTEN = "undo does not know of it; restore what was forgotten by the ids that asnap purge -n lists"
+
+
+async def deletion(store: SnapshotStore, session_id: str) -> dict[str, Any]:
+    """The step that moves a session to the trash, unless it is changed after this call."""
+    tip = await store.tip(session_id)
+    return {"do": "delete", "session_id": session_id, "seq": tip.seq if tip else 0}
 
 
 def log_path(state: Path, store: str) -> Path:

@@ -24,7 +24,7 @@ from snapshot_plugin.manager.working_memory import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
-from snapshot_plugin.operations.log import Operation, OperationLog, newest_to_undo
+from snapshot_plugin.operations.log import Operation, OperationLog, deletion, newest_to_undo
 from snapshot_plugin.operations.references import short_ids
 from snapshot_plugin.operations.text import several
 from snapshot_plugin.store.base import SnapshotStore
@@ -255,17 +255,25 @@ class _Undo:
     async def delete(self, step: Mapping[str, Any]) -> _Done:
         session_id = step["session_id"]
         async with held_alone(self._store, session_id, self._clock, to="undo again"):
-            await self._check_untouched(session_id)
+            await self._check_untouched(session_id, step.get("seq"))
             if owner := owner_of(session_id):
                 with contextlib.suppress(SnapshotNotFound):
-                    await self._check_untouched(owner)  # a session that stays keeps its memory
+                    await self._check_untouched(
+                        owner, self._made_as(owner)
+                    )  # a session that stays keeps its memory
             trashed = await self._store.delete(session_id)
         return f"{session_id} is in the trash", {"do": "undelete", "token": trashed.token}
 
-    async def _check_untouched(self, session_id: str) -> None:
+    def _made_as(self, session_id: str) -> int | None:
+        return next(
+            (each.get("seq") for each in self._operation.steps if each.get("session_id") == session_id), None
+        )
+
+    async def _check_untouched(self, session_id: str, seq: int | None) -> None:
+        """Raise `Conflict` if the session has snapshots after *seq*; releases before 0.2.0 recorded only a time."""
         since = [
             meta for meta in await self._store.history(session_id)
-            if meta.saved_at > self._operation.at and meta.trigger != TRIGGER
+            if (meta.seq > seq if seq else meta.saved_at > self._operation.at) and meta.trigger != TRIGGER
         ]  # fmt: skip
         if since:
             raise Conflict(
@@ -278,7 +286,7 @@ class _Undo:
             session_id = await self._store.undelete(step["token"])
         except SnapshotNotFound:
             raise _purged() from None
-        return f"{session_id} is back", {"do": "delete", "session_id": session_id}
+        return f"{session_id} is back", await deletion(self._store, session_id)
 
     async def label(self, step: Mapping[str, Any]) -> _Done:
         values = {name: step[name] for name in LABELS if name in step}

@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from functools import cached_property
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -64,12 +63,11 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
 
 async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: Any) -> T:
     """As `in_thread`, once every earlier call for the session is done. Cancelled while it waits, it never runs."""
-    wake = _Wake()
-    if not turns.enter(session_id, wake):
+    if sleeper := turns.enter(session_id, _Sleeper):
         try:
-            await wake.up.wait()
+            await sleeper.up.wait()
         except BaseException:
-            turns.withdraw(session_id, wake)
+            turns.withdraw(session_id, sleeper)
             raise
     left = False
 
@@ -89,23 +87,17 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
         raise
 
 
-class _Wake:
-    """Wakes a task from another thread. Costs nothing unless a task waits."""
-
-    @cached_property
-    def up(self) -> anyio.Event:
-        return anyio.Event()
+class _Sleeper:
+    """Wakes a task from another thread."""
 
     def __init__(self) -> None:
+        self.up = anyio.Event()
         self._soon: Callable[[Callable[[], None]], object] = (
             asyncio.get_running_loop().call_soon_threadsafe if _on_asyncio() else _trio_token().run_sync_soon
         )
 
-    def __call__(self) -> None:
-        self._soon(self._set)
-
-    def _set(self) -> None:
-        self.up.set()
+    def set(self) -> None:
+        self._soon(self.up.set)
 
 
 def _trio_token() -> Any:

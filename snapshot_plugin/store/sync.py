@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
@@ -30,7 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["SyncStore", "Turns"]
 
 T = TypeVar("T")
-Wake = Callable[[], object]
+
+
+class Sleeper(Protocol):
+    """A thread or a task that waits for its turn; a `threading.Event` is one."""
+
+    def set(self) -> None:
+        """Wake it."""
+
+
+S = TypeVar("S", bound=Sleeper)
 
 
 class Turns:
@@ -41,17 +50,18 @@ class Turns:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._waiting: dict[str, deque[Wake]] = {}
+        self._waiting: dict[str, deque[Sleeper]] = {}
 
-    def enter(self, session_id: str, wake: Wake) -> bool:
-        """Take the session's turn if it is free. Otherwise queue; *wake* is called once the turn is ours."""
+    def enter(self, session_id: str, make: Callable[[], S]) -> S | None:
+        """Take the session's turn: None if it was free, else a sleeper in the queue, which is woken in its turn."""
         with self._guard:
             queue = self._waiting.get(session_id)
             if queue is None:
                 self._waiting[session_id] = deque()
-                return True
-            queue.append(wake)
-            return False
+                return None
+            sleeper = make()
+            queue.append(sleeper)
+            return sleeper
 
     def leave(self, session_id: str) -> None:
         """Give the turn to the next in the queue. One whose event loop is closed is skipped."""
@@ -61,17 +71,17 @@ class Turns:
                 if not queue:
                     del self._waiting[session_id]
                     return
-                wake = queue.popleft()
+                sleeper = queue.popleft()
             with contextlib.suppress(RuntimeError):
-                wake()
+                sleeper.set()
                 return
 
-    def withdraw(self, session_id: str, wake: Wake) -> None:
+    def withdraw(self, session_id: str, sleeper: Sleeper) -> None:
         """Leave the queue; if the turn came meanwhile, pass it on."""
         with self._guard:
             queue = self._waiting[session_id]
-            if wake in queue:
-                queue.remove(wake)
+            if sleeper in queue:
+                queue.remove(sleeper)
                 return
         self.leave(session_id)
 
@@ -91,13 +101,12 @@ class SyncStore:
         return self._store.prepared(work, args)
 
     def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        turns, gate = self._store.turns, threading.Lock()
-        gate.acquire()
-        if not turns.enter(check_session_id(session_id), gate.release):
+        turns = self._store.turns
+        if event := turns.enter(check_session_id(session_id), threading.Event):
             try:
-                gate.acquire()
+                event.wait()
             except BaseException:  # Ctrl-C
-                turns.withdraw(session_id, gate.release)
+                turns.withdraw(session_id, event)
                 raise
         try:
             return self._store.prepared(work, args)

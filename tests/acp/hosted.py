@@ -85,7 +85,7 @@ async def sdk_client(place: str, command: list[str], patience: float, *, restart
         host = ClientHost(agent, recording, command=command, patience=patience, restart=again)
         await between(Stdio(), host)
         await host.close()
-        return said(host.host.unsaved) or (9 if restarts and host.core.is_over else 0)
+        return said(host.unsaved) or (9 if restarts and host.core.is_over else 0)
 
 
 async def sdk_agent(place: str, command: list[str], _patience: float) -> int:
@@ -96,7 +96,7 @@ async def sdk_agent(place: str, command: list[str], _patience: float) -> int:
     await between(host, agent)
     await host.close()
     await agent.close()
-    return said(host.host.unsaved)
+    return said(host.unsaved)
 
 
 class Orchestrated:
@@ -160,7 +160,7 @@ class Orchestrated:
             meta = {"asnap": {"restored": {"grade": session.report.grade}}}
             result = {**session.report.result, "_meta": meta}
             shown = session.report.transcript if message["method"] == "session/load" else ()
-        elif (trouble := host.host.sessions.open[session_id].trouble) is not None:
+        elif (trouble := host.sessions.open[session_id].trouble) is not None:
             result["_meta"] = {"asnap": {"recorded": False, "problem": str(trouble)}}
         for update in shown:
             params = {"sessionId": session_id, "update": update}

@@ -18,6 +18,7 @@ from snapshot_plugin.testing.hosts import (
     Restarting,
     Trouble,
 )
+from tests.tries import EVERYTHING
 
 
 class TestProxy(Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble, Restarting):
@@ -57,6 +58,14 @@ class TestChain(Hosted, Answers, Loading):
     kind = "conductor"
 
 
+class TestWholeChain(Hosted, Login, Adopting, AgentMemory, Notes, Recording, Trouble):
+    """The other cases, where CI asks for everything. `TestProxy` shows how it grades the agents' habits."""
+
+    __test__ = EVERYTHING
+    kind = "conductor"
+    test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
+
+
 class TestSdkClient(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):
     kind = "sdk-client"
 
@@ -79,7 +88,7 @@ class TestProvider(Hosted, Loading, AgentMemory, Recording, Trouble):
     Logging in and answering malformed requests are the orchestrator's business. Four more cases are left out: it
     lists sessions without an agent, `create_or_resume_session` refuses to start where the store cannot be read, and
     requests of an agent that loads a session go to the orchestrator's own client. It records with the SDK client's
-    host, so `TestSdkClient` shows how that grades the agents' habits and what it tells the model.
+    host, so `TestSdkClient` shows how that grades the agents' habits.
     """
 
     kind = "provider"
@@ -88,3 +97,10 @@ class TestProvider(Hosted, Loading, AgentMemory, Recording, Trouble):
     test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them = None  # type: ignore[assignment]
     test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told = None  # type: ignore[assignment]
     test_requests_of_the_agent_during_a_load_name_the_session_as_the_client_does = None  # type: ignore[assignment]
+
+
+class TestNotesOfProvider(Hosted, Notes):
+    """What the model is told, where CI asks for everything: `TestSdkClient` has the same host."""
+
+    __test__ = EVERYTHING
+    kind = "provider"

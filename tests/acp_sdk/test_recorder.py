@@ -240,7 +240,7 @@ async def test_update_is_recorded_before_the_client_sees_it(
 
 
 def session_of(connection: Any, session_id: str = "s-1") -> Any:
-    return connection._conn._transport.host.sessions.open[session_id]
+    return connection._conn._transport.sessions.open[session_id]
 
 
 async def test_permission_request_and_answer_are_on_disk_before_they_are_forwarded(

@@ -35,11 +35,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 def test_a_wait_that_begins_after_a_request_is_checked_in_time() -> None:
     loop = SimulatedLoop()
 
-    async def answered(message: Message) -> None:
-        host.take(core.from_agent(success(message["id"], {})))
-
-    async def nobody(_message: Message) -> None:
-        raise AssertionError
+    class Answering(TaskHost):
+        async def _to_agent(self, message: Message) -> None:
+            self.take(core.from_agent(success(message["id"], {})))
 
     def steps() -> Steps[float]:
         yield Ask("session/load", {})
@@ -47,7 +45,7 @@ def test_a_wait_that_begins_after_a_request_is_checked_in_time() -> None:
         return loop.time()
 
     core = Core(view=lambda _session_id: None, methods={}, now=loop.time)  # type: ignore[arg-type,return-value]
-    host = TaskHost(core, None, to_client=nobody, to_agent=answered)  # type: ignore[arg-type]
+    host = Answering(None, core, None)  # type: ignore[arg-type]
     assert loop.run_until_complete(asyncio.wait_for(host.run(steps()), 60)) < 0.2
     loop.run_until_complete(host.end())
     loop.close()

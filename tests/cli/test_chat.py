@@ -208,6 +208,20 @@ def agent_process(terminal: Terminal, agent: tuple[str, ...]) -> int:
     return found
 
 
+def test_keys_work_again_after_the_agent_died_with_a_question_open(agent: tuple[str, ...]) -> None:
+    with Terminal("chat", "--", *agent, columns=200, lines=50) as terminal:
+        terminal.wait_for("/help for commands")
+        terminal.send("ask" + ENTER)
+        terminal.wait_for("none of them")
+        os.kill(agent_process(terminal, agent), signal.SIGKILL)
+        terminal.wait_for("mode ask · restored: ")
+        terminal.send("stream 60 20" + ENTER)
+        terminal.wait_for("part-003")
+        terminal.send("say typed ahead" + ENTER + CTRL_D)
+        assert terminal.end() == 0
+    assert "typed ahead" in terminal.lines
+
+
 def test_agent_killed_between_turns_is_back_before_the_next_prompt(agent: tuple[str, ...]) -> None:
     with Terminal("chat", "--", *agent, lines=50) as terminal:
         terminal.wait_for("/help for commands")

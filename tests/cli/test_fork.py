@@ -69,7 +69,7 @@ def test_fork_is_logged_for_undo(asnap: Asnap, place: Path, home: Path) -> None:
     saved(place, SESSION)
     new = asnap("fork", "talk", "--json").json["session_id"]
     (done,) = operations(home)
-    assert (done["kind"], done["steps"]) == ("fork", [{"do": "delete", "session_id": new}])
+    assert (done["kind"], done["steps"]) == ("fork", [{"do": "delete", "session_id": new, "seq": 1}])
 
 
 def test_fork_can_be_undone(asnap: Asnap, place: Path) -> None:

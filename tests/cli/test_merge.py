@@ -40,7 +40,7 @@ def test_two_branches_merge_into_a_new_session_with_everything(
     assert [message.metadata[FROM]["session_id"] for message in new.messages[2:]] == list(branches)
     assert (done["shared"], done["from_first"], done["from_second"], done["title"]) == (2, 1, 1, "both")
     assert done["resume"] == f"asnap resume {new.session_id}"
-    assert operations(home)[-1]["steps"] == [{"do": "delete", "session_id": new.session_id}]
+    assert operations(home)[-1]["steps"] == [{"do": "delete", "session_id": new.session_id, "seq": 1}]
     jsonschema.validate(done, Merging.json_schema())
 
 

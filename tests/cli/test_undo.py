@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.operations.undo import Undone
 from snapshot_plugin.testing import FixedClock
@@ -190,6 +190,18 @@ def test_session_changed_since_is_left_alone(asnap: Asnap, place: Path, home: Pa
 
     assert (ran.code, ran.error["session_id"]) == (6, "01made")
     assert names(place) == ["01made"]
+
+
+def test_session_changed_under_a_clock_that_went_back_is_left_alone(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01made"))
+    made = asnap("fork", "01made", "--json").json["session_id"]
+    with FilesystemStore(place, background=False, clock=FixedClock()).sync as store:
+        store.save(store.load(made).append(Message(role="user", content="more")))
+
+    ran = asnap("undo", "--json")
+
+    assert (ran.code, ran.error["session_id"]) == (6, made)
+    assert names(place) == sorted(["01made", made])
 
 
 def test_a_live_session_is_left_alone(asnap: Asnap, place: Path, home: Path) -> None:

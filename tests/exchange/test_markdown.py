@@ -13,7 +13,17 @@ from markdown_it import MarkdownIt
 
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.exchange.markdown import to_markdown
-from snapshot_plugin.exchange.rendering import render
+from snapshot_plugin.exchange.rendering import TextForm, render
+from snapshot_plugin.model import (
+    Block,
+    ImageBlock,
+    ResourceBlock,
+    ResourceLinkBlock,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+    parse_block,
+)
 from snapshot_plugin.model.snapshot import Metrics, Role
 from snapshot_plugin.testing.build import make_snapshot
 from tests.tries import tries
@@ -318,3 +328,21 @@ def test_adversarial_text_is_exported_in_linear_time(text: str) -> None:
         render([session(messages=(said,))], form, redacted=False)
 
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("odd", ["\ud83d", "\x1b[31m", "\u202e"])
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_no_field_of_a_block_reaches_a_file_as_it_is(odd: str, form: TextForm) -> None:
+    words = f"a{odd}b"
+    blocks: list[Block] = [
+        TextBlock(text=words),
+        ThoughtBlock(text=words),
+        ToolCallBlock(tool_call_id=words, title=words, kind=words, status=words, raw_input=words, content=words),
+        ResourceBlock(resource={"uri": words, "text": words, "mimeType": words}),
+        ResourceLinkBlock(uri=words, name=words, title=words),
+        ImageBlock(data=words, mime_type=words),
+        parse_block({"type": words, words: words}),
+    ]
+    snapshot = make_snapshot(title=words, tags=(words,)).append(Message(role="user", content=blocks))
+
+    assert odd not in render([snapshot], form).text

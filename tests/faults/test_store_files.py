@@ -93,6 +93,24 @@ async def test_non_directory_in_place_of_a_session_is_neither_followed_nor_chang
 
 
 @pytest.mark.requirement("STORE-FAULT-SYMLINK")
+@pytest.mark.parametrize("put", [_link_to_directory, _link_to_nothing, _file])
+async def test_session_replaced_between_two_saves_of_a_writer_is_neither_followed_nor_changed(
+    tmp_path: Path, put: Callable[[Path, Path], None]
+) -> None:
+    path = tmp_path / "store"
+    segment = await filled(path)
+    async with store_at(path) as store:
+        await store.load("session")
+        await store.save(version(4))
+        (segment.parent / ".lock").unlink()
+        put(segment.parent, tmp_path / "outside")
+        before = contents(tmp_path)
+        with pytest.raises(StoreUnavailable):
+            await store.save(version(5))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.requirement("STORE-FAULT-SYMLINK")
 async def test_symlink_in_place_of_a_segment_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     segment = await filled(path)

@@ -140,7 +140,7 @@ async def test_undo_does_every_possible_step_and_keeps_the_rest_for_later(tmp_pa
     undo = await record_undo(log, operation, taken)
 
     assert [each.is_done for each in taken] == [False, True]
-    assert [dict(step) for step in undo.steps] == [{"do": "delete", "session_id": "one"}]
+    assert [dict(step) for step in undo.steps] == [{"do": "delete", "session_id": "one", "seq": 1}]
     known = {each.id: each for each in await log.read()}
     assert known[operation.id].undone
     rest = [each for each in known.values() if each.id not in (operation.id, undo.id)]

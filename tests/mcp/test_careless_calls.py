@@ -234,3 +234,16 @@ async def test_resolving_twice_says_that_it_is_resolved_already(project: Path) -
         await told(client, "record_error", fingerprint="TypeError_app.js:42", resolved=True)
         text = await refusal(client, "record_error", fingerprint="TypeError_app.js:42", resolved=True)
         assert "is resolved already" in text
+
+
+@pytest.mark.parametrize("said", [{"resolved": True}, {"status": "fixed"}])
+async def test_error_is_resolved_by_its_message_alone(project: Path, said: dict[str, Any]) -> None:
+    async with connected(project) as (client, _):
+        for line in (1, 2):
+            await told(client, "record_error", type="KeyError", message=f"no {line}", file="cart.py", line=line)
+        receipt = await told(client, "record_error", error="no 2", **said)
+        assert receipt["understood"] == ["error 'KeyError_cart.py:2': resolved after 1 session"]
+        assert (await store(client, "list", namespace="errors"))["keys"] == [
+            "KeyError_cart.py:1",
+            "KeyError_cart.py:2",
+        ]

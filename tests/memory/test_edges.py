@@ -196,6 +196,30 @@ async def test_files_may_be_edited_and_deleted_by_hand(open_memory: Opener, proj
         assert await memory.namespaces() == {"a": ["k"], "b": ["new"]}
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"occurrences": "3 times"}, {"occurrences": -1}, {"last_seen": "2100-01-20"}, {"resolved_at": True},
+        {"first_seen": "2026-13-45T00:00:00.000000Z"}, {"first_session": "one"}, {"message": 7}, {"line": 1.5},
+    ],
+)  # fmt: skip
+async def test_stored_error_may_be_edited_by_hand(
+    open_memory: Opener, project: Path, clock: FixedClock, edit: dict[str, Any]
+) -> None:
+    async with open_memory() as memory:
+        await memory.record_error("E", message="boom")
+    file = project / ".asnap/errors/history.json"
+    [entry] = json.loads(file.read_text())["entries"]
+    file.write_text(json.dumps({"entries": [entry | edit]}))
+    async with open_memory() as memory:
+        known = (await memory.load_context()).error_history
+        assert len(known.unresolved + known.resolved_recently) == 1
+        clock.advance(timedelta(minutes=1))
+        await memory.record_error("E")
+        [error] = (await memory.load_context()).error_history.unresolved
+        assert error.occurrences == (4 if edit == {"occurrences": "3 times"} else 2)
+
+
 async def test_directory_removed_during_a_session_is_recreated(open_memory: Opener, project: Path) -> None:
     async with open_memory() as memory:
         await memory.save("a", "k", 1)

@@ -195,3 +195,9 @@ def test_message_with_an_unknown_block_is_dumped_without_a_warning() -> None:
     future = {"type": "hologram", "depth": [1, None]}
     message = Message.model_validate({"role": "assistant", "content": [{"type": "text", "text": "a"}, future]})
     assert message.model_dump(mode="json")["content"][1] == future
+
+
+def test_a_field_whose_name_is_not_valid_text_does_not_hide_its_block() -> None:
+    block = parse_block({"type": "text", "text": "words", "\ud83d": 1})
+    assert isinstance(block, TextBlock)
+    assert block.raw() == {"type": "text", "text": "words", "\\ud83d": 1}

@@ -280,6 +280,7 @@ def test_secrets_in_the_command_of_an_agent_are_not_kept_and_their_names_are_tol
 
     assert made.agent is not None
     assert (made.agent.command, made.agent.withheld) == (kept, names)
+    assert SessionSnapshot.model_validate(made.raw()).agent == made.agent
     assert made.notices == ((f"not kept, as they may be secrets: {', '.join(names)}",) if names else ())
 
 
@@ -291,4 +292,3 @@ def test_a_long_word_in_the_command_of_an_agent_is_no_work(word: str) -> None:
     assert made.agent.command == ("agent", word, "--api-key", "<withheld>")
     assert len(made.notices) == 1
     assert "--api-key" in made.notices[0]
-    assert SessionSnapshot.model_validate(made.raw()).agent == made.agent

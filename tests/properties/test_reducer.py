@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from snapshot_plugin.acp.notes import lost_note, transcript_note
 from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.store.memory import MemoryStore
 from tests.acp.events import BLANK, NOW, prompt, recorded, recording, said, stop, tool, update
 from tests.tries import tries
 
@@ -21,10 +23,11 @@ few = tries(150)
 
 # Anything -------------------------------------------------------------------------------------------------
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=5)
+names = st.text(st.characters(), max_size=5)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | names
 anything = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
     max_leaves=8,
 )
 UPDATES = (
@@ -35,7 +38,7 @@ UPDATES = (
 FIELDS = (
     "content", "messageId", "toolCallId", "title", "kind", "status", "locations", "rawInput", "rawOutput",
     "entries", "availableCommands", "currentModeId", "configOptions", "used", "size", "cost", "tool_call_id",
-    "terminals", "permission", "type", "raw_input",
+    "terminals", "permission", "type", "raw_input", "\ud83d",
 )  # fmt: skip
 EVENTS = (
     "new",
@@ -55,7 +58,7 @@ INNER = (
     "type", "text", "content", "sessionId", "info", "name", "command", "cwd", "mcpServers", "additionalDirectories",
     "modes", "currentModeId", "configOptions", "id", "category", "currentValue", "toolCall", "toolCallId",
     "options", "terminalId", "output", "stopReason", "usage", "totalTokens", "amount", "currency",
-    "priority", "status",
+    "priority", "status", "\ud83d",
 )  # fmt: skip
 known_words = st.sampled_from(
     ["text", "terminal", "model", "x", "acp_update", "tool_call", "thought", "acp_content"]
@@ -211,3 +214,21 @@ def test_finished_session_replayed_and_recorded_again_is_equal(events: list[Even
 def test_replay_of_a_snapshot_always_compares_as_whole(events: list[Event]) -> None:
     snapshot = recorded(*events)
     assert compare(snapshot, replay(snapshot, {}, tool_bytes=1000)).kind == "whole"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        update("agent_message_chunk", content={"type": "text", "text": "hi", "\ud83d": 1}),
+        update("agent_message_chunk", content={"type": "unknown", "\ud83d": 1}),
+        update("tool_call", toolCallId="1", title="t", **{"\ud83d": 1}),
+        update("plan", entries=[{"content": "x", "priority": "high", "status": "pending", "\ud83d": 1}]),
+    ],
+)
+def test_fields_whose_names_are_not_valid_text_are_recorded_and_loaded(odd: Event) -> None:
+    snapshot = recorded(odd)
+    with MemoryStore().sync as store:
+        store.save(snapshot)
+        loaded = store.load(snapshot.session_id)
+    assert [message.text for message in loaded.messages] == [message.text for message in snapshot.messages]
+    assert len(loaded.plan) == len(snapshot.plan)

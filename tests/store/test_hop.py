@@ -116,7 +116,7 @@ def test_plain_call_interrupted_while_it_waits_does_not_block_the_session(tmp_pa
     with FilesystemStore(tmp_path).sync as store:
         store.save(snapshot)
         turns = store._store.turns
-        assert turns.enter("s", lambda: None)
+        assert turns.enter("s", threading.Event) is None
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):  # noqa: PT012 — the alarm may not come before

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.draft import plain
-from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
+from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import note_about
@@ -130,7 +130,7 @@ def _keep_sessions(agent: SnapshotAgentMixin, conn: Any) -> None:
         conn._conn._transport = AgentHost(inner, agent, names_sessions=names)  # noqa: SLF001 — as above
 
 
-class AgentHost(HostTransport):
+class AgentHost(TaskHost):
     """A transport that wraps the client's: every message passes through the core, in both directions.
 
     Raises:
@@ -138,18 +138,17 @@ class AgentHost(HostTransport):
     """
 
     def __init__(self, inner: Transport, author: SnapshotAgentMixin, *, names_sessions: bool) -> None:
-        super().__init__(inner)
         self._author, self._place = author, _checked(author.snapshot_store)
         self._owned: SnapshotStore | None = None
-        self.core = Core(
-            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
+        self._opening = asyncio.Lock()
+        core = Core(
+            view=self.view,
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
             gives_back=_given_back,
             remembers=author.keeps_history or author.takes_back,
             name=type(author).__name__,
         )
-        self.host = TaskHost(self.core, self._opened, to_client=inner.send, to_agent=self._to_author)
-        self._opening = asyncio.Lock()
+        super().__init__(inner, core, None)
 
     # The transport, as the SDK sees it --------------------------------------------------------------------
 
@@ -162,11 +161,12 @@ class AgentHost(HostTransport):
         actions = self.core.from_agent(message)
         if memory:
             actions = [_with_memory(action, memory) for action in actions]
-        for sent in self.host.take(actions, message, self.host.to_client):
+        for sent in self.take(actions, message, self.to_client):
             await asyncio.shield(sent)
 
-    async def _let_go(self) -> None:
-        await self.host.end()
+    async def end(self, *, drain: bool = True) -> None:
+        """See `TaskHost`. Also closes a store that was opened here."""
+        await super().end(drain=drain)
         if self._owned is not None:
             await self._owned.aclose()
 
@@ -174,8 +174,8 @@ class AgentHost(HostTransport):
         try:
             while (message := await self._inner.receive()) is not None:
                 if isinstance(message, dict):
-                    self.host.take(self.core.from_client(message), message, self.host.to_agent)
-                    await self.host.to_agent.drained()
+                    self.take(self.core.from_client(message), message, self.to_agent)
+                    await self.to_agent.drained()
                 else:
                     self._inbox.put_nowait(message)
             self._inbox.put_nowait(None)
@@ -184,11 +184,14 @@ class AgentHost(HostTransport):
 
     # The author's code ------------------------------------------------------------------------------------
 
-    async def _to_author(self, message: Message) -> None:
+    async def _to_client(self, message: Message) -> None:
+        await self._inner.send(message)
+
+    async def _to_agent(self, message: Message) -> None:
         """Pass a message on. Requests of the core that the SDK does not route call the author directly."""
         method, number = message.get("method"), message.get("id")
         if isinstance(number, str) and number.startswith("asnap-") and method in (_TAKE_BACK, _CLOSE):
-            _ = self.host.spawn(self._called(number, str(method), message["params"]))
+            _ = self.spawn(self._called(number, str(method), message["params"]))
         else:
             self._inbox.put_nowait(message)
 
@@ -198,7 +201,7 @@ class AgentHost(HostTransport):
         except Exception as error:  # noqa: BLE001 — the core gets it as the result
             log_failure(f"session {params.get('sessionId')}: the agent's {method} failed", error)
             result = {"failed": str(error)}
-        self.host.take(self.core.from_agent(success(number, result)))
+        self.take(self.core.from_agent(success(number, result)))
 
     async def _author_closed(self, params: Message) -> Message:
         close = getattr(self._author, "close_session", None)
@@ -235,10 +238,10 @@ class AgentHost(HostTransport):
 
     # The store --------------------------------------------------------------------------------------------
 
-    async def _opened(self) -> LiveSessions:
+    async def opened(self) -> LiveSessions:
         """Open the store on first use, and recover the sessions of killed processes."""
         async with self._opening:
-            if self.host.sessions is None:
+            if self.sessions is None:
                 store, is_ours = open_place(self._place)
                 if is_ours:
                     self._owned = store
@@ -249,8 +252,8 @@ class AgentHost(HostTransport):
                             log.warning("session %s was not all recovered: %s", found.session_id, found.problem)
                 except (SnapshotError, OSError) as error:
                     log.warning("sessions that were killed could not be looked for: %s", error)
-                self.host.sessions = LiveSessions(store, AcpReducer)
-            return self.host.sessions
+                self.sessions = LiveSessions(store, AcpReducer)
+            return self.sessions
 
 
 def _given_back(record: SessionSnapshot, wish: Wish) -> Steps[Restored]:

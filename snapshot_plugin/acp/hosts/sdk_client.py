@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps, ToClient
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.hosts.tasks import HostTransport, TaskHost, Transport
+from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message
 from snapshot_plugin.acp.methods import SessionMethods, told
 from snapshot_plugin.acp.reducer import AcpReducer
@@ -115,7 +115,7 @@ class Restoration:
         )
 
 
-class ClientHost(HostTransport):
+class ClientHost(TaskHost):
     """A transport that wraps the agent's: every message passes through the core, in both directions."""
 
     def __init__(
@@ -127,15 +127,8 @@ class ClientHost(HostTransport):
         patience: float = 60.0,
         restart: Callable[[], Awaitable[Transport]] | None = None,
     ) -> None:
-        super().__init__(inner)
-        self.core = Core(
-            view=lambda session_id: self.host.view(session_id),  # noqa: PLW0108 — the host comes after the core
-            methods=SessionMethods().by_name(),
-            command=command,
-            patience=patience,
-        )
-        self.host = TaskHost(self.core, sessions, to_client=self._to_client, to_agent=self._to_agent)
-        self.host.on_restart = self._restarted
+        core = Core(view=self.view, methods=SessionMethods().by_name(), command=command, patience=patience)
+        super().__init__(inner, core, sessions)
         self.supervision = Supervision(self.core, restarts=restart is not None)
         self._restart = restart
 
@@ -144,7 +137,7 @@ class ClientHost(HostTransport):
     async def send(self, message: dict[str, Any]) -> None:
         """Record a message of the client, then send it. Both happen even if the caller is cancelled."""
         self._start()
-        sent = self.host.take(self.core.from_client(message), message, self.host.to_agent)
+        sent = self.take(self.core.from_client(message), message, self.to_agent)
         for each in sent:
             try:
                 await asyncio.shield(each)
@@ -156,10 +149,11 @@ class ClientHost(HostTransport):
     def _never_sent(self, message: Message) -> None:
         actions = self.supervision.unsent(message)
         is_answered = self.supervision.restarts
-        self.host.take([action for action in actions if is_answered or not isinstance(action, ToClient)])
+        self.take([action for action in actions if is_answered or not isinstance(action, ToClient)])
 
-    async def _let_go(self) -> None:
-        await self.host.end(drain=False)
+    async def end(self, *, drain: bool = False) -> None:
+        """See `TaskHost`. The SDK, which closes the connection, reads no more."""
+        await super().end(drain=drain)
 
     # The two sides ----------------------------------------------------------------------------------------
 
@@ -175,7 +169,7 @@ class ClientHost(HostTransport):
                 if not isinstance(message, dict):
                     log.warning("the agent wrote something that is not ACP: a %s", type(message).__name__)
                     continue
-                self.host.take(self.core.from_agent(message), message, self.host.to_client)
+                self.take(self.core.from_agent(message), message, self.to_client)
                 await self._room()
         except Exception as error:  # noqa: BLE001 — `receive` raises it in the SDK's loop
             await self._ended()
@@ -186,10 +180,10 @@ class ClientHost(HostTransport):
 
     async def _ended(self) -> bool:
         """Handle the end of the agent. Returns whether it is restarted."""
-        for message in await self.host.to_agent.reclaim():
+        for message in await self.to_agent.reclaim():
             self._never_sent(message)
-        self.host.take(self.supervision.agent_ended())
-        await self.host.to_client.drained()
+        self.take(self.supervision.agent_ended())
+        await self.to_client.drained()
         return not self.core.is_over
 
     async def _restarted(self, delay: float) -> None:
@@ -205,7 +199,7 @@ class ClientHost(HostTransport):
             return
         self._pump = None
         self._start()
-        self.host.take(self.supervision.agent_started())
+        self.take(self.supervision.agent_started())
 
     # For callers that start an agent ----------------------------------------------------------------------
 
@@ -242,7 +236,7 @@ class ClientHost(HostTransport):
     async def run(self, steps: Steps[_T], session_id: str | None = None) -> _T:
         """Run a job with exclusive access to *session_id*. Raises `AgentUnavailable` if the agent refuses."""
         try:
-            return await self.host.run(steps, session_id)
+            return await super().run(steps, session_id)
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
 
@@ -275,7 +269,7 @@ class Recorder:
     @property
     def sessions(self) -> Mapping[str, LiveSession]:
         """The sessions that are recorded now, by the client's session id."""
-        live = self._host.host.sessions
+        live = self._host.sessions
         return live.open if live is not None else {}
 
 

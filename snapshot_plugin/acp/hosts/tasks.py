@@ -1,4 +1,4 @@
-"""Carries out the core's actions in an asyncio event loop, for hosts inside a program that uses the SDK."""
+"""The core between a connection of the SDK and its transport: carries out its actions in an asyncio event loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from snapshot_plugin.acp.reducer import record_events
 from snapshot_plugin.live.outcome import Outcome, log_failure
 from snapshot_plugin.live.sessions import LiveSessions
 
-__all__ = ["HostTransport", "Lane", "TaskHost", "Transport"]
+__all__ = ["Lane", "TaskHost", "Transport"]
 
 _THREADS = 8
 _FULL = 1000
@@ -132,32 +132,80 @@ class Lane:
 
 
 class TaskHost:
-    """One connection in an event loop. Messages keep their order in each direction.
+    """A transport of the SDK that wraps another: every message passes through the core, and keeps its order.
+
+    `send`, `_read` and the two functions that send are the subclass's: it knows on which side the SDK is.
 
     Args:
+        inner: the wrapped transport.
         core: decides what to do with each message.
-        sessions: the live sessions, or a function that opens them on first use.
-        to_client, to_agent: functions that send a message.
+        sessions: the live sessions; None if `opened` opens them.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        sessions: LiveSessions | Callable[[], Awaitable[LiveSessions]],
-        *,
-        to_client: Callable[[Message], Awaitable[object]],
-        to_agent: Callable[[Message], Awaitable[object]],
-    ) -> None:
-        self.core, self._opening = core, sessions
-        self.sessions = None if callable(sessions) else sessions
-        self.to_client, self.to_agent = Lane(to_client, "to client"), Lane(to_agent, "to agent")
+    def __init__(self, inner: Transport, core: Core, sessions: LiveSessions | None) -> None:
+        self._inner, self.core, self.sessions = inner, core, sessions
+        self.to_client, self.to_agent = Lane(self._to_client, "to client"), Lane(self._to_agent, "to agent")
         self.unsaved: list[Outcome] = []
         """The outcomes of saves that failed in `end`."""
-        self.on_restart: Callable[[float], Coroutine[Any, Any, None]] | None = None
+        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
+        self._has_room = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+        self._closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         # A separate limit: work that waits for the store must not use up the threads that the store needs.
         self._threads = anyio.CapacityLimiter(_THREADS)
+
+    # The transport, as the SDK sees it --------------------------------------------------------------------
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Return the next message for the connection; None at the end."""
+        self._start()
+        message = await self._inbox.get()
+        self._has_room.set()
+        if isinstance(message, BaseException):
+            raise message
+        return message
+
+    async def close(self) -> None:
+        """Save and release the sessions, then close the inner transport; even when cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.CancelScope(shield=True):
+            if self._pump is not None:
+                self._pump.cancel()
+            try:
+                await self.end()
+            finally:
+                await self._inner.close()
+        self._inbox.put_nowait(None)
+
+    def _start(self) -> None:
+        if self._pump is None and not self._closed:
+            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin pump")
+
+    async def _room(self) -> None:
+        """Wait while the connection has too many unread messages."""
+        while self._inbox.qsize() > _FULL:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    # The two sides, which are the subclass's --------------------------------------------------------------
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+    async def _to_client(self, message: Message) -> None:
+        raise NotImplementedError
+
+    async def _to_agent(self, message: Message) -> None:
+        raise NotImplementedError
+
+    async def _restarted(self, delay: float) -> None:
+        raise NotImplementedError
+
+    # Carrying actions out ---------------------------------------------------------------------------------
 
     def view(self, session_id: str) -> Any:
         """Return a live session as recorded so far."""
@@ -222,8 +270,8 @@ class TaskHost:
                 live.checkpoint()
         elif isinstance(action, RunBlocking):
             _ = self.spawn(self._work(action))
-        elif isinstance(action, Restart) and self.on_restart is not None:
-            _ = self.spawn(self.on_restart(action.delay))
+        elif isinstance(action, Restart):
+            _ = self.spawn(self._restarted(action.delay))
         elif isinstance(action, GiveUp):
             log.error("%s", action.text)
         elif isinstance(action, Say):
@@ -241,10 +289,8 @@ class TaskHost:
             self.take(self.core.done(work.number, result))
 
     async def opened(self) -> LiveSessions:
-        """Return the live sessions; opens them on first use."""
-        if self.sessions is None and callable(self._opening):
-            self.sessions = await self._opening()
-        assert self.sessions is not None  # noqa: S101 — given, or just opened
+        """Return the live sessions."""
+        assert self.sessions is not None  # noqa: S101 — given, unless a subclass opens them
         return self.sessions
 
     async def in_thread(self, work: Callable[..., _T], *arguments: Any) -> _T:
@@ -303,61 +349,9 @@ class TaskHost:
             self.to_client.close()
             self.to_agent.close()
             if self.sessions is not None:
-                await self.in_thread(self._let_go, self.sessions)
+                await self.in_thread(self._finish, self.sessions)
 
-    def _let_go(self, sessions: LiveSessions) -> None:
+    def _finish(self, sessions: LiveSessions) -> None:
         self.unsaved = [outcome for outcome in sessions.close() if outcome.status == "failed"]
         for outcome in self.unsaved:
             log.warning("session %s is not saved: %s", outcome.session_id, outcome.problem)
-
-
-class HostTransport:
-    """A transport that wraps another, for the SDK's connections. Subclasses read the inner one."""
-
-    host: TaskHost
-
-    def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self._inbox: asyncio.Queue[Message | BaseException | None] = asyncio.Queue()
-        self._has_room = asyncio.Event()
-        self._pump: asyncio.Task[None] | None = None
-        self._closed = False
-
-    async def receive(self) -> dict[str, Any] | None:
-        """Return the next message for the connection; None at the end."""
-        self._start()
-        message = await self._inbox.get()
-        self._has_room.set()
-        if isinstance(message, BaseException):
-            raise message
-        return message
-
-    async def close(self) -> None:
-        """Save and release the sessions, then close the inner transport; even when cancelled."""
-        if self._closed:
-            return
-        self._closed = True
-        with anyio.CancelScope(shield=True):
-            if self._pump is not None:
-                self._pump.cancel()
-            try:
-                await self._let_go()
-            finally:
-                await self._inner.close()
-        self._inbox.put_nowait(None)
-
-    def _start(self) -> None:
-        if self._pump is None and not self._closed:
-            self._pump = asyncio.create_task(self._read(), name="snapshot_plugin pump")
-
-    async def _room(self) -> None:
-        """Wait while the connection has too many unread messages."""
-        while self._inbox.qsize() > _FULL:
-            self._has_room.clear()
-            await self._has_room.wait()
-
-    async def _read(self) -> None:
-        raise NotImplementedError
-
-    async def _let_go(self) -> None:
-        raise NotImplementedError

@@ -49,7 +49,10 @@ class TurnKeys:
                 self._pressed(press.key, press.data)
 
         with self.source.raw_mode(), self.source.attach(ready):
-            yield
+            try:
+                yield
+            finally:
+                self._answer(None)  # the agent may have ended with a question open
 
     def _pressed(self, key: Keys | str, data: str) -> None:
         if self._choices and (chosen := self._choices.get(key.lower(), self._choices.get(key))) is not None:

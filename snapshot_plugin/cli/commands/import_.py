@@ -298,14 +298,16 @@ async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival])
     if not new:
         return
     summary = f"import of {new[0]}" if len(new) == 1 else f"import of {len(new)} sessions"
-    steps = [step for arrival in arrivals for step in _undoing(arrival)]
+    steps = [step for arrival in arrivals for step in await _undoing(store, arrival)]
     await call.work.operations(store).record(kind="import", summary=summary, steps=steps)
 
 
-def _undoing(arrival: Arrival) -> list[dict[str, Any]]:
+async def _undoing(store: SnapshotStore, arrival: Arrival) -> list[dict[str, Any]]:
+    from snapshot_plugin.operations.log import deletion
+
     if arrival.was_at is not None:  # the memory stays: it holds its earlier state, which the session refers to
         return [{"do": "revert", "session_id": arrival.session_id, "seq": arrival.was_at}]
-    return [{"do": "delete", "session_id": session_id} for session_id in arrival.made]
+    return [await deletion(store, session_id) for session_id in arrival.made]
 
 
 def _row(arrival: Arrival) -> ImportedSession:

@@ -10,15 +10,12 @@ from mcp.server.mcpserver.tools.base import Tool
 from pydantic import BeforeValidator
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.memory.changes import Saved
 from snapshot_plugin.memory.context import bounded, few
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
 from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
 from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, Served, answer_of, argument, tool
-from snapshot_plugin.memory.understand import understand
-from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
@@ -136,9 +133,7 @@ async def record_error(
     memory = await project.memory()
     data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved)
     if str(resolved).lower() in CLOSED:
-        known = understand(ERRORS, KINDS[ERRORS].document.key, data, rfc3339(utc_now())).entries
-        if len(known) == 1:
-            return _receipt(memory, await memory.resolve_error(known[0]["fingerprint"], data))
+        return _receipt(memory, await memory.resolve_error(None, data))
     return _receipt(memory, await memory.save(*KINDS[ERRORS].document, data))
 
 

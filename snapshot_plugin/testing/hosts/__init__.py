@@ -23,12 +23,12 @@ the scripted one (`snapshot_plugin.testing.acp_agent`); flags select its behavio
 `Adopting`      for hosts that can be told to continue a stored session when the client opens its first
 ==============  ================================================================================================
 
-Our own hosts inherit all groups, with these exceptions. A chain link is the proxy with another way to the agent, so
-it inherits `Answers` and `Loading` only. An SDK client restarts the agent only if it knows the agent's command;
-otherwise the agent's death ends the connection. An SDK agent is the agent itself, so nothing can restart it, and
-its own code only creates sessions (no `AgentMemory`). An orchestrator with `AcpProvider` answers its own clients
-and logs in by itself (no `Answers`, no `Login`); its host is that of an SDK client (no `Notes`). A program with an
-SDK host names the session that it continues, so it does not inherit `Adopting`.
+Our own hosts inherit all groups, with these exceptions. A chain link does not restart: its agent is a process of
+the conductor. An SDK client restarts the agent only if it knows the agent's command; otherwise the agent's death
+ends the connection. An SDK agent is the agent itself, so nothing can restart it, and its own code only creates
+sessions (no `AgentMemory`). An orchestrator with `AcpProvider` answers its own clients and logs in by itself (no
+`Answers`, no `Login`). A program with an SDK host names the session that it continues, so it does not inherit
+`Adopting`.
 """
 
 from snapshot_plugin.testing.hosts.answers import Answers

@@ -293,5 +293,6 @@ class Restarting(HostStage):
             assert "error" in client.answer_to(running)
             waiting = client.begin_prompt(session_id, "say never")
             assert "error" in client.answer_to(waiting)
-            assert client.exit_status() == 9
+            status = client.exit_status()
+            assert status == 9, (status, client.stderr)
             assert session_id in client.stderr
