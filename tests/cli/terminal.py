@@ -21,7 +21,7 @@ from wcwidth import wcwidth
 
 from tests import forkserver
 
-__all__ = ["Terminal"]
+__all__ = ["PATIENCE", "Terminal"]
 
 PATIENCE = 60.0
 _SOON = 50

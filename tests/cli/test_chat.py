@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -10,9 +11,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pyte
 import pytest
+from prompt_toolkit.application import create_app_session, get_app, in_terminal
+from prompt_toolkit.input import create_input
+from prompt_toolkit.output import DummyOutput
 
+from snapshot_plugin.cli.chat.asking import prompt_session
+from snapshot_plugin.cli.chat.keys import TurnKeys
 from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.live.lease import lease_of
@@ -20,7 +27,7 @@ from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, session_ids
-from tests.cli.terminal import Terminal
+from tests.cli.terminal import PATIENCE, Terminal
 
 ENTER, CTRL_C, CTRL_D, ESC, DOWN = "\r", "\x03", "\x04", "\x1b", "\x1b[B"
 PASSPHRASE = "correct horse battery staple"
@@ -322,6 +329,29 @@ def test_ctrl_d_typed_before_the_first_prompt_leaves(agent: tuple[str, ...], hom
         terminal.wait_for("starting the agent")
         hold.unlink()
         assert terminal.end() == 0
+
+
+def test_ctrl_d_typed_while_output_appears_above_the_prompt_leaves() -> None:
+    keyboard, terminal = pty.openpty()
+
+    async def typed_meanwhile() -> None:
+        async with in_terminal():
+            os.write(keyboard, CTRL_D.encode())
+            await anyio.wait_readable(terminal)  # the kernel has taken it
+
+    def begin() -> None:
+        _ = get_app().create_background_task(typed_meanwhile())
+
+    async def ask() -> None:
+        prompt = prompt_session(lambda: "", colour=False)
+        with anyio.fail_after(PATIENCE):
+            await prompt.prompt_async(pre_run=begin)
+
+    with os.fdopen(terminal) as source, create_app_session(input=create_input(source), output=DummyOutput()):
+        TurnKeys()
+        with pytest.raises(EOFError):
+            anyio.run(ask)
+    os.close(keyboard)
 
 
 def test_keys_typed_before_a_question_do_not_answer_it(agent: tuple[str, ...]) -> None:

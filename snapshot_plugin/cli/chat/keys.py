@@ -18,6 +18,8 @@ class TurnKeys:
     def __init__(self) -> None:
         self.source = get_app_session().input
         """The terminal. The prompt reads from it, too, so that a paste may begin here and end there."""
+        # Output above a prompt leaves raw mode for a moment, in which the kernel would take a Ctrl-D for itself.
+        self.source.cooked_mode = self.source.raw_mode  # type: ignore[method-assign]
         self._cancel: Callable[[], None] = lambda: None
         self._choices: Mapping[str, str] = {}
         self._chosen: str | None = None
