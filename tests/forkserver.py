@@ -294,7 +294,9 @@ def _status_of(module: str) -> int:
 
 
 def _use_large_pages() -> None:
-    """Make each fork copy half as many page tables. A kernel before 6.1 refuses, and nothing changes."""
+    """Make each fork copy half as many page tables. Other systems, and a kernel before 6.1, cannot."""
+    if not sys.platform.startswith("linux"):
+        return
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     for area, access, *_, file in map(str.split, Path("/proc/self/maps").read_text().splitlines()):
