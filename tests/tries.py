@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 Case = TypeVar("Case")
 
@@ -23,7 +23,8 @@ _SHARE = 1 if EVERYTHING else 4
 
 
 def tries(count: int, **options: Any) -> settings:
-    """Settings for a property that takes *count* examples, without a deadline for each."""
+    """Settings for a property that takes *count* examples, however long a busy machine takes for each."""
+    options.setdefault("suppress_health_check", [HealthCheck.too_slow])
     return settings(max_examples=max(count // _SHARE, 10), deadline=None, **options)
 
 
