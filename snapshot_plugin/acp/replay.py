@@ -295,11 +295,13 @@ class LateReplay:
     def _held_or_news(self, update: Raw, text: str) -> list[Raw]:
         self._is_news = not self._continues(_squeezed(text))
         if self._is_news:
+            start, end = self._run
+            short = self._held if end - start < _LONG else []  # "one" may well begin a new text, too
             released = self.rest()
             if not released and self._continues(_squeezed(text)):  # after one repeated text, the next begins
                 self._is_news = False
             else:
-                return [*released, update]
+                return [*(released or short), update]
         self._held.append(update)
         return []
 

@@ -164,6 +164,20 @@ class AgentMemory(HostStage):
         with self.start(tmp_path, *flags) as client:
             assert "Finished by itself." in "".join(text for _, text in words(load(client, session_id)[1]))
 
+    def test_words_an_agent_says_unprompted_after_a_load_are_recorded_and_shown(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "goes-on")
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+        with self.start(tmp_path, *flags) as client:
+            load(client, session_id)
+            mark = len(client.received)
+            client.request("session/set_mode", {"sessionId": session_id, "modeId": "plan"})
+            client.wait_for_text(" more", since=mark)
+            assert client.said(session_id, since=mark) == "one and more", "the record begins with the same word"
+        with self.start(tmp_path, *flags) as client:
+            assert words(load(client, session_id)[1])[-1][1].endswith("one and more")
+
     def test_after_a_context_restore_the_next_load_is_native_again(self, tmp_path: Path) -> None:
         flags = self.remembering(tmp_path)
         with self.start(tmp_path, *flags) as client:
