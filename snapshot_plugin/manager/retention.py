@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +21,9 @@ from snapshot_plugin.errors import SessionLocked, SnapshotNotFound
 from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Event, SnapshotCreated
-from snapshot_plugin.manager.forgetting import companions, countable_sessions, forget_session, surplus_sessions
+from snapshot_plugin.manager.forgetting import countable_sessions, forget_session, surplus_sessions
 from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.model.ids import companions, owner_of
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy, keeping_tagged, plan
 
@@ -184,7 +185,7 @@ class Retention:
         gone = await self._forget_surplus(metas)
         if self._config.retention is None:  # a plain count only changes with a save; reading histories takes time
             return
-        for meta in _some(meta for meta in metas if meta.session_id not in gone):
+        for meta in _some([meta for meta in metas if meta.session_id not in gone]):
             await self._attempt(meta.session_id, self._trim_stopped)
 
     async def _trim_stopped(self, session_id: str) -> None:
@@ -202,6 +203,8 @@ class Retention:
                 if await self._attempt(session_id, self._forget):
                     _log.info("session %s went to the trash: %s", session_id, why)
                     gone.add(session_id)
+                elif session_id == meta.session_id:  # a session that stays keeps its companions
+                    break
         return gone
 
     async def _forget(self, session_id: str) -> None:
@@ -218,6 +221,11 @@ class Retention:
         return True
 
 
-def _some(metas: Iterable[SnapshotMeta]) -> list[SnapshotMeta]:
-    found = [meta for meta in metas if meta.seq > 1 and meta.state == "ok" and not meta.pinned]
+def _some(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+    pinned = {meta.session_id for meta in metas if meta.pinned}
+    found = [
+        meta
+        for meta in metas
+        if meta.seq > 1 and meta.state == "ok" and pinned.isdisjoint((meta.session_id, owner_of(meta.session_id)))
+    ]
     return found if len(found) <= _SWEEP_AT_MOST else random.sample(found, _SWEEP_AT_MOST)

@@ -20,7 +20,7 @@ from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.live.recovery import upto_of, with_upto
 from snapshot_plugin.manager.labels import TRIGGER, label
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import owner_of
+from snapshot_plugin.model.ids import owner_of
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
@@ -260,7 +260,7 @@ class _Undo:
                 with contextlib.suppress(SnapshotNotFound):
                     await self._check_untouched(
                         owner, self._made_as(owner)
-                    )  # a session that stays keeps its memory
+                    )  # a session that stays keeps its companions
             trashed = await self._store.delete(session_id)
         return f"{session_id} is in the trash", {"do": "undelete", "token": trashed.token}
 
