@@ -79,8 +79,18 @@ def surplus_of(metas: Sequence[SnapshotMeta], config: SnapshotConfig, clock: Clo
 class Retention:
     """Applies the settings of one manager. It subscribes to the manager's events, and runs while that is open."""
 
-    def __init__(self, store: SnapshotStore, config: SnapshotConfig, report: Reporter, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        config: SnapshotConfig,
+        report: Reporter,
+        clock: Clock,
+        swept: dict[str, anyio.Event] | None = None,
+        *,
+        held: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self._store, self._config, self._report, self._clock = store, config, report, clock
+        self._swept, self._held = {} if swept is None else swept, held
         self._lengths: OrderedDict[str, int] = OrderedDict()
         """How many snapshots each session has; those of which it is not known are looked at with the next save."""
         self._dirty: dict[str, int] = {}
@@ -211,6 +221,9 @@ class Retention:
         await forget_session(self._store, session_id, clock=self._clock)
 
     async def _attempt(self, session_id: str, work: Callable[[str], Awaitable[None]]) -> bool:
+        if self._held(session_id):  # live here, or about to be: starting it must not fail
+            return False
+        done = self._swept[session_id] = anyio.Event()
         try:
             await work(session_id)
         except (SessionLocked, SnapshotNotFound):  # its owner trims it, or it was deleted
@@ -218,6 +231,9 @@ class Retention:
         except Exception as error:  # noqa: BLE001 — as above
             self._report.failed(session_id, "retention", error)
             return False
+        finally:
+            del self._swept[session_id]
+            done.set()
         return True
 
 
