@@ -15,9 +15,8 @@ from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.ipc import requests
 from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model.context_size import message_tokens
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model.ids import COMPANIONS, new_id, owner_of
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
@@ -146,8 +145,7 @@ class Bridge:
     @_do.register
     async def _list(self, request: requests.ListSessions) -> Reply:
         metas = await self._manager.store.list()
-        memories = {memory_id(meta.session_id) for meta in metas}
-        listed = [meta for meta in metas if meta.session_id not in memories][: request.limit]
+        listed = [meta for meta in metas if owner_of(meta.session_id) is None][: request.limit]
         return {"type": "session_list_result", "sessions": [_info(meta) for meta in listed]}
 
     @_do.register
@@ -163,8 +161,9 @@ class Bridge:
             await leased.take()  # take exclusive ownership
             await leased.release()
             trashed = [await self._manager.store.delete(session_id)]
-        with suppress(SnapshotNotFound):
-            trashed.append(await self._manager.store.delete(memory_id(session_id)))
+        for suffix in COMPANIONS:
+            with suppress(SnapshotNotFound):
+                trashed.append(await self._manager.store.delete(session_id + suffix))
         if self._deleted:
             await self._deleted(trashed)
         return {"type": "session_deleted", "success": True, "session_id": session_id}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
     "SnapshotPlan",
-    "companions",
     "countable_sessions",
     "drop_snapshots",
     "forget_session",
@@ -109,11 +108,6 @@ async def forget_session(store: SnapshotStore, session_id: str, *, clock: Clock 
     """
     async with held_alone(store, session_id, clock, to="forget it"):
         return await store.delete(session_id)
-
-
-def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
-    """The companions of *session_id* (memory, subgraphs) among *known*, which are moved together with it."""
-    return tuple(each for each in (memory_id(session_id), session_id + COMPANION) if each in known)
 
 
 def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[SnapshotMeta, ...]:

@@ -51,9 +51,10 @@ class Labelled(Value):
 
     @property
     def step(self) -> dict[str, Any]:
-        """The undo step for the operation log: the previous values."""
+        """The undo step for the operation log: the previous values, and the tags afterwards if they changed."""
         old = {name: value for name, value in self.before.items() if self.after[name] != value}
-        return {"do": "label", "session_id": self.session_id, **old}
+        since = {"tags_after": self.after["tags"]} if "tags" in old else {}
+        return {"do": "label", "session_id": self.session_id, **old, **since}
 
 
 # Pure ------------------------------------------------------------------------------------------------------------

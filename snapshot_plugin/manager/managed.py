@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import anyio
@@ -41,6 +41,8 @@ class ManagerContext:
     report: Reporter
     saves: anyio.CapacityLimiter
     live: LiveContext
+    swept: dict[str, anyio.Event] = field(default_factory=dict)
+    """The sessions whose leases the retention of this manager has just now; each event is set when it is done."""
 
 
 class _Seen(NamedTuple):
@@ -82,6 +84,8 @@ class ManagedSession:
             StoreUnavailable: the disk refused; try again.
         """
         async with self._taking:
+            if swept := self._context.swept.get(self.session_id):
+                await swept.wait()
             await run_async(self.live.taking(), self._context.store)
 
     async def try_to_take(self) -> None:

@@ -77,13 +77,13 @@ class SnapshotManager:
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         context = self._context()
-        self._sessions = ManagedSessions(context)
+        self._sessions = sessions = ManagedSessions(context)
         self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
-        self.retention = Retention(self.store, self.config, self.report, clock)
+        self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
         if telemetry := opentelemetry_subscriber(meter_provider):

@@ -28,8 +28,8 @@ from snapshot_plugin.manager.events import Event, SnapshotCreated, SnapshotFaile
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, owner_of, pin_of
-from snapshot_plugin.model.ids import check_session_id, dirname_of
+from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, pin_of
+from snapshot_plugin.model.ids import check_session_id, dirname_of, owner_of
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.value import Value
@@ -391,7 +391,7 @@ def _checked_id(agent_id: str) -> str:
     """*agent_id*, if it is valid for a session and its companions, and is not itself the id of a companion."""
     check_session_id(memory_id(check_session_id(agent_id)))
     check_session_id(agent_id + COMPANION)
-    if owner := owner_of(agent_id) or (agent_id.removesuffix(COMPANION) if agent_id.endswith(COMPANION) else None):
+    if owner := owner_of(agent_id):
         raise InvalidSessionId(
             f"the agent id {agent_id!r} cannot be used: it names the working memory of {owner!r}",
             hint="use another agent id",

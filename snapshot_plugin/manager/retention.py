@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +21,9 @@ from snapshot_plugin.errors import SessionLocked, SnapshotNotFound
 from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import Event, SnapshotCreated
-from snapshot_plugin.manager.forgetting import companions, countable_sessions, forget_session, surplus_sessions
+from snapshot_plugin.manager.forgetting import countable_sessions, forget_session, surplus_sessions
 from snapshot_plugin.manager.ports import Clock
+from snapshot_plugin.model.ids import companions, owner_of
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy, keeping_tagged, plan
 
@@ -78,8 +79,18 @@ def surplus_of(metas: Sequence[SnapshotMeta], config: SnapshotConfig, clock: Clo
 class Retention:
     """Applies the settings of one manager. It subscribes to the manager's events, and runs while that is open."""
 
-    def __init__(self, store: SnapshotStore, config: SnapshotConfig, report: Reporter, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: SnapshotStore,
+        config: SnapshotConfig,
+        report: Reporter,
+        clock: Clock,
+        swept: dict[str, anyio.Event] | None = None,
+        *,
+        held: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self._store, self._config, self._report, self._clock = store, config, report, clock
+        self._swept, self._held = {} if swept is None else swept, held
         self._lengths: OrderedDict[str, int] = OrderedDict()
         """How many snapshots each session has; those of which it is not known are looked at with the next save."""
         self._dirty: dict[str, int] = {}
@@ -184,7 +195,7 @@ class Retention:
         gone = await self._forget_surplus(metas)
         if self._config.retention is None:  # a plain count only changes with a save; reading histories takes time
             return
-        for meta in _some(meta for meta in metas if meta.session_id not in gone):
+        for meta in _some([meta for meta in metas if meta.session_id not in gone]):
             await self._attempt(meta.session_id, self._trim_stopped)
 
     async def _trim_stopped(self, session_id: str) -> None:
@@ -202,12 +213,17 @@ class Retention:
                 if await self._attempt(session_id, self._forget):
                     _log.info("session %s went to the trash: %s", session_id, why)
                     gone.add(session_id)
+                elif session_id == meta.session_id:  # a session that stays keeps its companions
+                    break
         return gone
 
     async def _forget(self, session_id: str) -> None:
         await forget_session(self._store, session_id, clock=self._clock)
 
     async def _attempt(self, session_id: str, work: Callable[[str], Awaitable[None]]) -> bool:
+        if self._held(session_id):  # live here, or about to be: starting it must not fail
+            return False
+        done = self._swept[session_id] = anyio.Event()
         try:
             await work(session_id)
         except (SessionLocked, SnapshotNotFound):  # its owner trims it, or it was deleted
@@ -215,9 +231,17 @@ class Retention:
         except Exception as error:  # noqa: BLE001 — as above
             self._report.failed(session_id, "retention", error)
             return False
+        finally:
+            del self._swept[session_id]
+            done.set()
         return True
 
 
-def _some(metas: Iterable[SnapshotMeta]) -> list[SnapshotMeta]:
-    found = [meta for meta in metas if meta.seq > 1 and meta.state == "ok" and not meta.pinned]
+def _some(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
+    pinned = {meta.session_id for meta in metas if meta.pinned}
+    found = [
+        meta
+        for meta in metas
+        if meta.seq > 1 and meta.state == "ok" and pinned.isdisjoint((meta.session_id, owner_of(meta.session_id)))
+    ]
     return found if len(found) <= _SWEEP_AT_MOST else random.sample(found, _SWEEP_AT_MOST)

@@ -24,7 +24,7 @@ from snapshot_plugin.model.value import Value
 from snapshot_plugin.model.withheld import without_credentials
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["COMPANION", "PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "owner_of", "pin_of"]
+__all__ = ["COMPANION", "PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "pin_of"]
 
 COMPANION = "+subgraphs"
 """The suffix of the id of a session that only holds parts of another session. Lists hide it."""
@@ -38,12 +38,6 @@ _log = logging.getLogger(__name__)
 def memory_id(session_id: str) -> str:
     """The session that holds the memory of another."""
     return f"{session_id}+memory"
-
-
-def owner_of(session_id: str) -> str | None:
-    """The session whose memory *session_id* names; None if it is not the id of a memory."""
-    owner = session_id.removesuffix(memory_id(""))
-    return owner if owner and owner != session_id else None
 
 
 class EntryDetails(TypedDict, total=False):

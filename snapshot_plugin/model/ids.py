@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ulid import ULID
 
 __all__ = [
@@ -23,10 +25,12 @@ __all__ = [
     "TAG",
     "check_number",
     "check_session_id",
+    "companions",
     "dated",
     "dirname_of",
     "is_reference",
     "new_id",
+    "owner_of",
     "session_id_of",
     "short_id",
     "time_of",
@@ -50,6 +54,17 @@ _RANDOM_DIGIT = (8 * _BASE32).encode()
 """A table for `bytes.translate` that maps every byte to one of 32 digits, evenly."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UPPER = re.compile(r"[A-Z~]")
+
+
+def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
+    """The companions of *session_id* among *known*. They share its fate: what is done to it is done to them."""
+    return tuple(each for suffix in COMPANIONS if (each := session_id + suffix) in known)
+
+
+def owner_of(session_id: str) -> str | None:
+    """The session that the companion *session_id* belongs to; None if it is not the id of a companion."""
+    owners = (session_id.removesuffix(suffix) for suffix in COMPANIONS if session_id.endswith(suffix))
+    return next(owners, None) or None
 
 
 def new_id() -> str:

@@ -122,7 +122,7 @@ class ForgetJob:
                 await self._plan_snapshot(target.session_id, target.seq)
 
     def _plan_session(self, session_id: str, why: str) -> None:
-        from snapshot_plugin.manager.forgetting import companions
+        from snapshot_plugin.model.ids import companions
 
         for name in (session_id, *companions(session_id, self._by_id)):
             meta = self._by_id[name]
@@ -154,10 +154,15 @@ class ForgetJob:
     ) -> None:
         """Plan to forget what a policy does not keep."""
         from snapshot_plugin.manager.forgetting import plan_snapshots
+        from snapshot_plugin.model.ids import owner_of
 
         with self._work.progress("looking", len(session_ids)) as step:
             for session_id in dict.fromkeys(session_ids):
                 step(session_id)
+                owner = self._by_id.get(owner_of(session_id) or "")
+                if owner and owner.pinned:
+                    self._untouched += 1
+                    continue
                 try:
                     plan = await plan_snapshots(self._store, session_id, policy, keep_tagged=keep_tagged)
                     self._take(plan)

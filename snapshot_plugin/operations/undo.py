@@ -20,7 +20,8 @@ from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.live.recovery import upto_of, with_upto
 from snapshot_plugin.manager.labels import TRIGGER, label
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import owner_of
+from snapshot_plugin.model.ids import owner_of
+from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.value import JsonObject, Value
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
@@ -260,7 +261,7 @@ class _Undo:
                 with contextlib.suppress(SnapshotNotFound):
                     await self._check_untouched(
                         owner, self._made_as(owner)
-                    )  # a session that stays keeps its memory
+                    )  # a session that stays keeps its companions
             trashed = await self._store.delete(session_id)
         return f"{session_id} is in the trash", {"do": "undelete", "token": trashed.token}
 
@@ -290,7 +291,12 @@ class _Undo:
 
     async def label(self, step: Mapping[str, Any]) -> _Done:
         values = {name: step[name] for name in LABELS if name in step}
-        done = await label(self._store, step["session_id"], lambda _: values, clock=self._clock)
+        after = step.get("tags_after")  # releases before 0.2.0 did not record it
+
+        def earlier(snapshot: SessionSnapshot) -> Mapping[str, Any]:
+            return values if after is None else {**values, "tags": _without(step["tags"], after, snapshot.tags)}
+
+        done = await label(self._store, step["session_id"], earlier, clock=self._clock)
         names = ", ".join({"title": "name"}.get(name, name) for name in values)
         return f"{done.session_id} has its earlier {names} again", done.step
 
@@ -325,6 +331,14 @@ class _Undo:
         if not isinstance(self._store, LogStore):
             raise InvalidInput("this store keeps no copies of dropped snapshots")
         return self._store
+
+
+def _without(before: Sequence[str], after: Sequence[str], now: Sequence[str]) -> list[str]:
+    """The tags *now*, without the change from *before* to *after*: later changes stay."""
+    if list(now) == list(after):
+        return list(before)
+    kept = [tag for tag in now if tag in before or tag not in after]
+    return [*kept, *(tag for tag in before if tag not in after and tag not in kept)]
 
 
 def _purged() -> SnapshotNotFound:

@@ -130,7 +130,7 @@ class Archive:
                 log.replace(session_id, segments, [frame for _, frame in ours], newest.hi)
             elif self._is_ours(session_id):
                 read = Segment("", 1, newest.hi, rewritten=True, read=lambda: b"".join(frame for _, frame in ours))
-                copies.undrop(log, session_id, self._target.session_keys(session_id), [read])
+                copies.undrop(log, session_id, self._target.session_keys(session_id), [read], is_later=True)
             else:
                 problem = "the archive holds a session of that id that went on elsewhere"
                 return CopiedSession(session_id, "diverged", newest.hi, problem)

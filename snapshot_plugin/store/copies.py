@@ -43,10 +43,12 @@ def drop(
     return kept
 
 
-def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Sequence[Segment]) -> tuple[int, ...]:
+def undrop(
+    log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Sequence[Segment], *, is_later: bool = False
+) -> tuple[int, ...]:
     """Restore the snapshots of *copy* that the session no longer has; called inside `FrameLog.exclusively`.
 
-    Returns the restored numbers.
+    Returns the restored numbers. With *is_later*, the copy may have snapshots after the newest stored one.
 
     Raises:
         Conflict: the stored session is not the one that was copied.
@@ -54,7 +56,9 @@ def undrop(log: FrameLog, session_id: str, keys: SessionKeys | None, copy: Seque
     """
     old = _Life(items_in(copy), session_id, keys)
     new = _Life(session_items(log, session_id), session_id, keys)
-    if any(new.headers[hi].root != old.headers[hi].root for hi in old.headers.keys() & new.headers.keys()):
+    is_behind = max(new.headers) < max(old.headers) and not is_later  # numbers only grow: it was begun again
+    shared = old.headers.keys() & new.headers.keys()
+    if is_behind or any(new.headers[hi].root != old.headers[hi].root for hi in shared):
         raise Conflict(
             f"session {session_id} is not the one whose snapshots were dropped",
             session_id=session_id,

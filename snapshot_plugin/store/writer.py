@@ -272,7 +272,8 @@ class Writers:
         own, loaded = self._saved.get(session_id), self._loaded_from(snapshot)
         expected = loaded if own is None or (loaded and loaded.seq > own.seq) else own
         if writer is None or (named is None and writer.tip != expected) or named not in (None, writer.seq):
-            writer = self._opened(session_id, expected)
+            is_at = expected.seq if expected else 0
+            writer = self._opened(session_id, expected if named in (None, is_at) else None)
             if named is None and writer.tip != expected and (expected or writer.seq):
                 raise overtaken(session_id, writer.tip)
             if named is not None and _is_another(writer.tip, own, loaded):

@@ -60,6 +60,19 @@ def test_labels_can_be_undone(asnap: Asnap, place: Path, words: tuple[str, ...])
     assert loaded(place, "01aaaa") == after
 
 
+def test_undo_of_an_older_tag_keeps_the_tags_added_since(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", tags=["kept", "old"]))
+    asnap("tag", "01aaaa", "first", "--remove", "old")
+    older = asnap("undo", "--list", "--json").json["operations"][0]["id"]
+    asnap("tag", "01aaaa", "second")
+
+    undone = asnap("undo", older, "--json")
+    assert asnap("tag", "01aaaa", "--json").json["tags"] == ["kept", "second", "old"]
+
+    assert asnap("undo", undone.json["redo"]).code == 0
+    assert asnap("tag", "01aaaa", "--json").json["tags"] == ["kept", "first", "second"]
+
+
 def test_each_undo_reverts_one_earlier_operation(asnap: Asnap, place: Path) -> None:
     saved(place, session("01aaaa"))
     for name in ("one", "two", "three"):

@@ -331,11 +331,13 @@ async def test_deleted_session_goes_to_the_trash() -> None:
         assert await store.undelete(told[0].token) == session_id
 
 
-async def test_memory_of_a_deleted_session_is_deleted_with_it() -> None:
+async def test_companions_of_a_session_are_not_listed_and_are_deleted_with_it() -> None:
     store = MemoryStore()
     async with front_end(store) as ui:
         await store.save(make_snapshot("x", session_id="s"))
         await store.save(make_snapshot(session_id="s+memory", memory={"a": 1}))
+        await store.save(make_snapshot("inner", session_id="s+subgraphs"))
+        assert [each["session_id"] for each in (await ui.ask("session_list"))["sessions"]] == ["s"]
         await ui.ask("session_delete", session_id="s")
 
         assert await store.list() == []

@@ -11,13 +11,13 @@ import pytest
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.manager.forgetting import (
-    companions,
     drop_snapshots,
     forget_session,
     plan_single,
     plan_snapshots,
     surplus_sessions,
 )
+from snapshot_plugin.model.ids import companions
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.operations.log import Operation, OperationLog

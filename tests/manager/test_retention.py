@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from snapshot_plugin import (
@@ -21,6 +22,7 @@ from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.retention import Retention
 from snapshot_plugin.model.policy import BEFORE_FALLBACK
 from snapshot_plugin.model.times import utc_now
+from snapshot_plugin.store.base import ForgetResult
 from snapshot_plugin.testing import make_snapshot
 from tests.manager.sessions import Chat
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
@@ -253,3 +255,34 @@ def test_the_same_table_works_in_a_settings_file(tmp_path: Path) -> None:
 
     assert config.retention == RetentionPolicy(keep_within=timedelta(weeks=2))
     assert (config.max_sessions, config.max_session_age) == (100, 90 * 86400.0)
+
+
+class StoreThatForgetsSlowly(FilesystemStore):
+    """Forgets once the test lets it."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place, background=False)
+        self.is_forgetting, self.may_forget = anyio.Event(), anyio.Event()
+
+    async def forget(self, *what: Any, **how: Any) -> ForgetResult:
+        self.is_forgetting.set()
+        await self.may_forget.wait()
+        return await super().forget(*what, **how)
+
+
+async def test_a_session_starts_while_the_sweep_of_its_own_manager_trims_it(tmp_path: Path) -> None:
+    chat = Chat("chat")
+    async with StoreThatForgetsSlowly(tmp_path) as store:
+        for word in "abc":
+            chat.say(word)
+            await store.save(chat.snapshot())
+        async with SnapshotManager(store, SnapshotConfig(retention=RetentionPolicy(keep_last=1))) as manager:
+            with anyio.fail_after(30):
+                await store.is_forgetting.wait()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(manager.start_auto_snapshot, chat)
+                    await anyio.wait_all_tasks_blocked()
+                    store.may_forget.set()
+            assert manager.live == ("chat",)
+
+        assert await numbers(store) == [3]

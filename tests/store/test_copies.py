@@ -133,6 +133,21 @@ async def test_an_unknown_session_or_token_is_not_found(opened: Opener) -> None:
             await wrong
 
 
+async def test_copy_is_not_mixed_into_another_session_that_has_none_of_its_numbers(opened: Opener) -> None:
+    store = opened()
+    await saved(store, *LIFE)
+    await store.forget("session", seqs=[1])
+    token = (await store.drop("session", [2])).token
+    await store.delete("session")
+    begun_again = make_snapshot("another life")
+    await opened().save(begun_again)
+
+    with pytest.raises(Conflict):
+        await store.undrop("session", token)
+
+    assert await opened().load("session") == begun_again
+
+
 async def test_copy_is_not_mixed_into_another_session_of_that_id(opened: Opener) -> None:
     store = opened()
     await saved(store, *LIFE)

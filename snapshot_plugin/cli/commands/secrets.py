@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,12 +151,12 @@ async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> S
     if fix and not ref and not everything:
         raise click.UsageError("Say what to fix: REF or --all.")
     async with call.store() as store:
-        metas = [await _named(store, ref)] if ref else await store.list()
+        metas = await _named(store, ref) if ref else await store.list()
         job = _SecretSearch(call, store)
         with progress(call.out, "searching", len(metas)) as step:
             for meta in metas:
                 step(meta.session_id)
-                await job.look(meta, alone=ref is not None)
+                await job.look(meta, alone=ref is not None and meta is metas[0])
         if ref is None:
             await job.look_into_trash()
         operation = await job.fix() if fix else None
@@ -167,11 +167,15 @@ command.add_command(scan, "scan")
 scan.name = "scan"
 
 
-async def _named(store: SnapshotStore, ref: str) -> SnapshotMeta:
-    target = await refs.find(store, ref)
+async def _named(store: SnapshotStore, ref: str) -> Sequence[SnapshotMeta]:
+    """The session that *ref* means, and its companions."""
+    from snapshot_plugin.model.ids import companions
+
+    known = {meta.session_id: meta for meta in await store.list()}
+    target = refs.resolve(ref, list(known.values()))
     if target.seq is not None:
         raise click.UsageError("All snapshots of a session are searched; leave out the @.")
-    return target.meta
+    return [target.meta, *(known[name] for name in companions(target.session_id, known))]
 
 
 class _SecretSearch:

@@ -137,15 +137,20 @@ async def command(call: Call, *, ref: str) -> Why:
     And whether it is kept: by which retention rules, and where they were set.
     """
     from snapshot_plugin.manager.retention import policy_for, surplus_of
+    from snapshot_plugin.model.ids import owner_of
 
     async with call.store() as store:
         target = await find(store, ref)
         history = await store.history(target.session_id)
-        surplus = surplus_of(await store.list(), call.config, lambda: call.now)
+        metas = await store.list()
     meta, before = _found(target, history)
     policy = policy_for(history, call.config)
-    goes = next((why for each, why in surplus if each.session_id == meta.session_id), None)
+    owner = next((each for each in metas if each.session_id == owner_of(meta.session_id)), target.meta)
+    surplus = surplus_of(metas, call.config, lambda: call.now)
+    goes = next((why for each, why in surplus if each.session_id == owner.session_id), None)
     reasons = () if goes else _reasons(history, meta.seq, policy, call.now)
+    if owner is not target.meta and owner.pinned:
+        reasons = (_REASONS["pinned"], *reasons)
     rules = policy.raw()
     return Why.from_fields(
         meta,

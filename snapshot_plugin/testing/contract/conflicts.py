@@ -220,6 +220,16 @@ class Conflicts(Stage):
 
         assert await opened().load("session") == make_snapshot("a")
 
+    async def test_base_zero_begins_a_session_again_that_another_store_object_deleted(self, opened: Opener) -> None:
+        store = opened()
+        await store.save(make_snapshot("a"))
+        await store.load("session")
+        await opened().delete("session")
+
+        await store.save(make_snapshot("b"), base=0)
+
+        assert await opened().load("session") == make_snapshot("b")
+
     async def test_an_unchanged_save_on_a_named_base_is_what_the_next_save_builds_on(self, opened: Opener) -> None:
         store, other = opened(), opened()
         await store.save(make_snapshot("a"))
