@@ -128,6 +128,7 @@ class Core:
             if "id" in message:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
+            is_sent &= Pending.of(message).session_id not in self.lost  # the agent may have another one of that id
             return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)

@@ -269,7 +269,7 @@ class LateReplay:
     def __init__(self, record: SessionSnapshot) -> None:
         texts = [message.text for message in record.messages]
         blocks = [block for message in record.messages for block in message.content]
-        texts += [block.text for block in blocks if isinstance(block, TextBlock)]
+        texts += [block.text for block in blocks if isinstance(block, TextBlock | ThoughtBlock)]
         self._said = "\0".join(["", *map(_squeezed, texts), ""])
         calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
         self._calls = {call.tool_call_id for call in calls}

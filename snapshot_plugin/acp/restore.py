@@ -141,7 +141,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
         return given
     for rung in _rungs(core, record, wish, tried):
         restored = yield from rung(core, record, wish, tried)
-        if restored is not None:
+        if restored is not None and not core.ids.is_anothers(restored.agent_session_id, record.session_id):
             return _demanded(restored, wish.require)
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
@@ -160,13 +160,13 @@ def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) ->
         return
     if wish.fork_of is not None:
         yield _forked
-    elif record.agent_session_id:
-        if core.ids.is_anothers(record.agent_session_id, record.session_id):
+    for rung in (_loaded, _resumed) if wish.fork_of is None and record.agent_session_id else ():
+        if core.ids.is_anothers(record.agent_session_id or "", record.session_id):
             tried.append("load: the agent has another session under this id now")
             return
-        core.ids.bind(record.session_id, record.agent_session_id)  # the agent may send requests while it loads
-        yield _loaded
-        yield _resumed
+        # the agent may send requests while it loads
+        core.ids.expect(record.session_id, record.agent_session_id or "")
+        yield rung
 
 
 def _demanded(restored: Restored, require: str) -> Restored:

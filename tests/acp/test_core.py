@@ -504,6 +504,22 @@ def test_late_replay_of_the_record_is_neither_shown_nor_recorded_again() -> None
     assert len(core.from_client(asked("session/prompt", sessionId="s", prompt=[]))) == 2, "the prompt alone"
 
 
+def test_late_replay_of_a_thought_is_neither_shown_nor_recorded_again() -> None:
+    core = restored({"update": words("I should look.", "agent_thought_chunk")["params"]["update"]})
+    assert core.from_agent(words("I should ", "agent_thought_chunk")) == []
+    assert core.from_agent(words("look.", "agent_thought_chunk")) == []
+    assert core.from_agent(words("Or ask.", "agent_thought_chunk"))[-1] is PASS
+
+
+def test_cancel_of_a_session_that_is_not_back_reaches_no_other_session() -> None:
+    """The restarted agent may have given its id to another one."""
+    core = started()
+    cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
+    assert core.from_client(cancel) == [PASS]
+    core.lost.add("s")
+    assert core.from_client(cancel) == []
+
+
 def test_agent_that_continues_unprompted_after_a_restore_loses_no_word() -> None:
     """Its first words may also be in the record; once it says something else, they are shown first."""
     core = restored()
