@@ -332,6 +332,10 @@ class IdMap:
         """Whether the agent has another open session than *session_id* under this id."""
         return self._ours.get(agent_id, session_id) != session_id
 
+    def has(self, agent_id: str) -> bool:
+        """Whether the agent's process has one of our sessions under this id."""
+        return self._ours.get(agent_id) is not None
+
     def release(self, session_id: str) -> None:
         """The session is not open any more: the agent may give its id to another one."""
         self._agents.pop(session_id, None)

@@ -25,7 +25,7 @@ from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
-from snapshot_plugin.acp.replay import show_state
+from snapshot_plugin.acp.replay import LateReplay, show_state
 from snapshot_plugin.acp.state import (
     is_untold,
     noted_in,
@@ -117,7 +117,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     session_id = wish.session_id
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
     wish = wish._replace(setup={"cwd": record.config.cwd or "/", **wish.setup})
-    core.expect_repetition(session_id, record)
+    core.late[session_id] = LateReplay(record)
     with core.withheld.making_sessions():
         restored = yield from _climb(core, record, wish)
         core.ids.claim(restored.agent_session_id, session_id)
@@ -214,6 +214,7 @@ def _verified(
         if core.ids.restarts != process:
             raise AgentGone("the agent ended while it replayed the session")
         verdict = compare(record, held)
+    core.late[record.session_id].replayed(held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
         return None
