@@ -9,7 +9,7 @@ gets exactly one answer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -101,8 +101,7 @@ class Core:
         self.ids = IdMap()
         # Sessions recorded here; those the current agent process does not have; those closed or deleted here.
         self.open, self.lost, self.closed = set[str](), set[str](), set[str]()
-        self.notes: dict[str, str] = {}
-        """The note for the model with the next prompt, by session."""
+        self.notes: dict[str, str] = {}  # the note for the model with the next prompt, by session
         self.setups: dict[str, Message] = {}  # the client's setup, with secrets; never stored
         self.killed_by_load: set[str] = set()  # sessions that the agent died of when it loaded them
         self.bring: Callable[[Core, str], Steps[None]] | None = None
@@ -114,7 +113,7 @@ class Core:
         self.jobs = jobs = Jobs(self, now=now, patience=patience)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self.withheld = list[Message](), Withheld()
-        self._repeating: dict[str, LateReplay] = {}
+        self.late: dict[str, LateReplay] = {}  # restored sessions that the agent may still replay
 
     # From the client --------------------------------------------------------------------------------------
 
@@ -128,6 +127,7 @@ class Core:
             if "id" in message:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
+            is_sent &= Pending.of(message).session_id not in self.lost  # the agent may have another one of that id
             return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
@@ -186,8 +186,8 @@ class Core:
             self.client_capabilities = as_object(pending.params.get("clientCapabilities"))
         if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
             return _passed(message, self.ids.for_agent(message))
-        late = self._repeating.pop(session_id, None)
-        held = show(session_id, late.rest()) if late else ()
+        held = list(self.late_news(session_id))
+        self.late.pop(session_id, None)
         note = self.notes.pop(session_id, None)
         self._from_client[key] = pending._replace(note=note)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
@@ -229,7 +229,7 @@ class Core:
 
     def joins(self, agent_id: str) -> bool:
         """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
-        return agent_id not in self.withheld.held and (self.ids.ours(agent_id) or agent_id) not in self._repeating
+        return agent_id not in self.withheld.held and (self.ids.ours(agent_id) or agent_id) not in self.late
 
     def _agent_updates(self, message: Message) -> Actions:
         params = as_object(message.get("params"))
@@ -238,14 +238,15 @@ class Core:
             return [PASS]
         session_id, withheld = self.ids.ours(agent_id) or agent_id, self.withheld
         is_new = session_id not in self.open and session_id not in self.closed
-        if (withheld.held or withheld.making) and withheld.take(agent_id, update, is_new=is_new):
+        may_be_made = is_new or not self.ids.has(agent_id)
+        if (withheld.held or withheld.making) and withheld.take(agent_id, update, is_new=may_be_made):
             return []
         if session_id not in self.open:
             return self._shown(message) if is_new else []
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
-        if session_id in self._repeating and (news := self._repeating[session_id].news(update)) != [update]:
+        if session_id in self.late and (news := self.late[session_id].news(update)) != [update]:
             return list(show(session_id, news))
         passed = PASS if session_id == agent_id else PassAs(session_id)
         # The start of a tool must be durable: its side effects survive a crash.
@@ -360,9 +361,9 @@ class Core:
         event = events.answered_by_agent(pending, {"result": result}, self.stamp())
         return [*self.recorded(pending.session_id, event), ToClient(success(pending.id, result))]
 
-    def expect_repetition(self, session_id: str, record: SessionSnapshot) -> None:
-        """Drop updates that repeat the record until the next prompt: they are a late replay of the agent."""
-        self._repeating[session_id] = LateReplay(record)
+    def late_news(self, session_id: str) -> Iterator[RecordEvent | ToClient]:
+        """Show the held updates of a session that are no repetition."""
+        return show(session_id, self.late[session_id].rest() if session_id in self.late else ())
 
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
@@ -377,7 +378,7 @@ class Core:
         self.open.discard(session_id)
         self.lost.discard(session_id)
         self.ids.release(session_id)
-        for kept in (self.notes, self.setups, self._repeating):
+        for kept in (self.notes, self.setups, self.late):
             kept.pop(session_id, None)
 
     # For the supervisor -----------------------------------------------------------------------------------

@@ -307,6 +307,8 @@ class IdMap:
         """The agent's ids of our sessions."""
         self._ours: dict[str, str | None] = {}
         """Whose the agent's ids are, while its process runs; None for a session that has no id of ours yet."""
+        self._expected: set[str] = set()
+        """Ids in `_ours` of sessions that the agent has not restored yet, and may not know any more."""
 
     def claim(self, agent_id: str, session_id: str | None = None) -> None:
         """Reserve the agent's id for a session until `release`; *session_id* is None for a new one.
@@ -314,14 +316,25 @@ class IdMap:
         Raises:
             SnapshotError: another open session has that id, and their messages could not be told apart.
         """
-        if agent_id in self._ours and (session_id is None or self.is_anothers(agent_id, session_id)):
+        is_taken = agent_id in self._ours and agent_id not in self._expected
+        if is_taken and (session_id is None or self.is_anothers(agent_id, session_id)):
             what = f"the agent gave this session the id of another one that is open: {agent_id!r}"
             raise SnapshotError(what, session_id=session_id, hint="close that session first")
+        self._expected.discard(agent_id)
         self._ours[agent_id] = session_id
+
+    def expect(self, session_id: str, agent_id: str) -> None:
+        """As `bind`, until the agent has restored the session or gives its id to another one."""
+        self.bind(session_id, agent_id)
+        self._expected.add(agent_id)
 
     def is_anothers(self, agent_id: str, session_id: str) -> bool:
         """Whether the agent has another open session than *session_id* under this id."""
         return self._ours.get(agent_id, session_id) != session_id
+
+    def has(self, agent_id: str) -> bool:
+        """Whether the agent's process has one of our sessions under this id."""
+        return self._ours.get(agent_id) is not None
 
     def release(self, session_id: str) -> None:
         """The session is not open any more: the agent may give its id to another one."""
@@ -336,6 +349,7 @@ class IdMap:
     def bind(self, session_id: str, agent_id: str) -> None:
         """Map our *session_id* to the agent's *agent_id* from now on."""
         self.release(session_id)
+        self._expected.discard(agent_id)
         self._agents[session_id], self._ours[agent_id] = agent_id, session_id
 
     def agents(self, session_id: str) -> str:

@@ -25,7 +25,7 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
-from snapshot_plugin.acp.replay import replay, show
+from snapshot_plugin.acp.replay import LateReplay, replay, show
 from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
@@ -200,6 +200,7 @@ class SessionMethods:
                 if not is_ours:
                     raise
                 yield Say(f"the agent did not close {session_id}", str(refused))
+        yield from core.late_news(session_id)
         _forget(core, session_id)  # first: later updates would not be recorded, so they are not shown
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
         if outcome.status == "failed":
@@ -274,8 +275,7 @@ def _replay(core: Core, snapshot: SessionSnapshot) -> Steps[None]:
 
 def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Message]:
     """Load a session that was never recorded: if the agent has it, its replay becomes the record."""
-    method = pending.method
-    is_able = core.can(method.removeprefix("session/"))
+    is_able = core.can(pending.method.removeprefix("session/"))
     if not is_able or core.only_known or core.ids.is_anothers(session_id, session_id):
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     if session_id.endswith(COMPANIONS):  # lists would hide it
@@ -283,7 +283,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     with core.withheld.making_sessions():
         with core.withheld.of(session_id) as held:
             try:
-                result = yield Ask(method, pending.params)
+                result = yield Ask(pending.method, pending.params)
             except AgentRefused as refused:
                 if refused.code is None or refused.wants_login:
                     raise
@@ -301,14 +301,14 @@ def _left_to_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[M
     """Have the agent load a recorded session itself, and resume recording. Its replay is not recorded again."""
     record = core.view(session_id)
     agent_id = record.agent_session_id or session_id
-    core.expect_repetition(session_id, record)
+    core.late[session_id] = LateReplay(record)
     core.ids.claim(agent_id, session_id)
     core.bind(session_id, agent_id)
     with core.withheld.of(agent_id) as held:
         result: Message = yield Ask(pending.method, {**pending.params, "sessionId": agent_id})
     core.setups[session_id] = setup_in(pending.params)
-    for update in held:
-        yield shown(session_id, update)
+    core.late[session_id].replayed(held)
+    yield from (shown(session_id, update) for update in held)
     yield RecordEvent(session_id, {**core.agent_event(agent_id), "config": result}, durable=True)
     return result
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any
 
@@ -244,12 +246,13 @@ class Withheld:
             into.append(update)
         return into is not None
 
-    def released(self) -> Actions:
-        """Show the updates of sessions that are still unknown, once no session is being created."""
+    def released(self, known: AbstractSet[str]) -> Actions:
+        """Show the updates of sessions that are not *known* yet, once no session is being created."""
         if self.making:
             return []
         strays, self.strays = self.strays, {}
-        return [shown(agent_id, update) for agent_id, updates in strays.items() for update in updates]
+        unknown = [(agent_id, strays[agent_id]) for agent_id in strays if agent_id not in known]
+        return [shown(agent_id, update) for agent_id, updates in unknown for update in updates]
 
 
 _LONG, _LONG_RUN = 12, 1000
@@ -269,11 +272,13 @@ class LateReplay:
     def __init__(self, record: SessionSnapshot) -> None:
         texts = [message.text for message in record.messages]
         blocks = [block for message in record.messages for block in message.content]
-        texts += [block.text for block in blocks if isinstance(block, TextBlock)]
+        texts += [block.text for block in blocks if isinstance(block, TextBlock | ThoughtBlock)]
         self._said = "\0".join(["", *map(_squeezed, texts), ""])
         calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
-        self._calls = {call.tool_call_id for call in calls}
-        self._titles = {call.title for call in calls if call.title}
+        self._calls = {call.tool_call_id: call.title or "" for call in calls}
+        self._titles = Counter(call.title for call in calls if call.title)
+        """How many calls of each title the agent may still repeat: a further one is new."""
+        self._repeated: set[str] = set()
         self._held: list[Raw] = []
         self._run = (0, 0)
         """Where the record has the text of the held updates."""
@@ -327,9 +332,19 @@ class LateReplay:
 
     def _is_repeated_call(self, update: Raw) -> bool:
         call_id = str(update.get("toolCallId"))
-        if self._kind == "tool_call" and str(update.get("title")) in self._titles:
-            self._calls.add(call_id)
-        return self._kind in ("tool_call", "tool_call_update") and call_id in self._calls
+        if self._kind == "tool_call" and call_id not in self._repeated:
+            title = self._calls.get(call_id, str(update.get("title")))
+            if self._titles[title] > 0:
+                self._titles[title] -= 1
+                self._repeated.add(call_id)
+        is_known = call_id in self._repeated or call_id in self._calls
+        return self._kind in ("tool_call", "tool_call_update") and is_known
+
+    def replayed(self, updates: Iterable[Raw]) -> None:
+        """The agent has already replayed these: their tool calls are not expected again."""
+        for update in updates:
+            self._kind = str(update.get("sessionUpdate"))
+            self._is_repeated_call(update)
 
 
 def _squeezed(text: str) -> str:

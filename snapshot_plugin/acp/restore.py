@@ -25,7 +25,7 @@ from snapshot_plugin.acp.compare import Verdict, compare
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
-from snapshot_plugin.acp.replay import show_state
+from snapshot_plugin.acp.replay import LateReplay, show_state
 from snapshot_plugin.acp.state import (
     is_untold,
     noted_in,
@@ -117,7 +117,7 @@ def restore(core: Core, wish: Wish) -> Steps[Restored]:
     session_id = wish.session_id
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
     wish = wish._replace(setup={"cwd": record.config.cwd or "/", **wish.setup})
-    core.expect_repetition(session_id, record)
+    core.late[session_id] = LateReplay(record)
     with core.withheld.making_sessions():
         restored = yield from _climb(core, record, wish)
         core.ids.claim(restored.agent_session_id, session_id)
@@ -141,7 +141,7 @@ def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
         return given
     for rung in _rungs(core, record, wish, tried):
         restored = yield from rung(core, record, wish, tried)
-        if restored is not None:
+        if restored is not None and not core.ids.is_anothers(restored.agent_session_id, record.session_id):
             return _demanded(restored, wish.require)
     if wish.require != "context":
         why = "; ".join(tried) or "another agent had it"
@@ -160,13 +160,13 @@ def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) ->
         return
     if wish.fork_of is not None:
         yield _forked
-    elif record.agent_session_id:
-        if core.ids.is_anothers(record.agent_session_id, record.session_id):
+    for rung in (_loaded, _resumed) if wish.fork_of is None and record.agent_session_id else ():
+        if core.ids.is_anothers(record.agent_session_id or "", record.session_id):
             tried.append("load: the agent has another session under this id now")
             return
-        core.ids.bind(record.session_id, record.agent_session_id)  # the agent may send requests while it loads
-        yield _loaded
-        yield _resumed
+        # the agent may send requests while it loads
+        core.ids.expect(record.session_id, record.agent_session_id or "")
+        yield rung
 
 
 def _demanded(restored: Restored, require: str) -> Restored:
@@ -214,6 +214,7 @@ def _verified(
         if core.ids.restarts != process:
             raise AgentGone("the agent ended while it replayed the session")
         verdict = compare(record, held)
+    core.late[record.session_id].replayed(held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
         return None

@@ -57,8 +57,9 @@ class Supervision:
         core.lost |= core.open
         if not again:
             core.is_over = True
+        held = [action for session_id in sorted(core.open) for action in core.late_news(session_id)]
         waiting, actions = core.cut_connection()
-        actions = [Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
+        actions = [*held, Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
             if self.restarts:  # otherwise the closed connection tells the client
                 actions.append(ToClient(_interrupted(pending, fate)))

@@ -147,7 +147,7 @@ class Lease:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):
                 self.previous.write(fd)
-            os.close(fd)
+            _unlock(fd)
         self.release()
 
     def _leave_to_parent(self) -> None:
@@ -162,7 +162,14 @@ def let_go(fd: int) -> None:
         # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
-        os.close(fd)
+        _unlock(fd)
+
+
+def _unlock(fd: int) -> None:
+    """Unlock and close. Closing is not enough: a process that is being started has the lock file until its exec."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
 def lease_of(directory: Path) -> Ownership:

@@ -30,6 +30,7 @@ from snapshot_plugin.acp.messages import Message, Pending
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import transcript_note
 from snapshot_plugin.acp.reducer import reduce_events
+from snapshot_plugin.acp.replay import LateReplay
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.live.outcome import Outcome
@@ -482,7 +483,7 @@ def restored(*more: Any) -> Core:
     """A core whose session was just restored, and whose agent may still replay it."""
     record = recorded(prompt("one"), said("Let me check the file."), *more, stop())
     core = started(record=record)
-    core.expect_repetition("s", record)
+    core.late["s"] = LateReplay(record)
     return core
 
 
@@ -502,6 +503,22 @@ def test_late_replay_of_the_record_is_neither_shown_nor_recorded_again() -> None
     ):  # fmt: skip
         assert core.from_agent(message) == []
     assert len(core.from_client(asked("session/prompt", sessionId="s", prompt=[]))) == 2, "the prompt alone"
+
+
+def test_late_replay_of_a_thought_is_neither_shown_nor_recorded_again() -> None:
+    core = restored({"update": words("I should look.", "agent_thought_chunk")["params"]["update"]})
+    assert core.from_agent(words("I should ", "agent_thought_chunk")) == []
+    assert core.from_agent(words("look.", "agent_thought_chunk")) == []
+    assert core.from_agent(words("Or ask.", "agent_thought_chunk"))[-1] is PASS
+
+
+def test_cancel_of_a_session_that_is_not_back_reaches_no_other_session() -> None:
+    """The restarted agent may have given its id to another one."""
+    core = started()
+    cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
+    assert core.from_client(cancel) == [PASS]
+    core.lost.add("s")
+    assert core.from_client(cancel) == []
 
 
 def test_agent_that_continues_unprompted_after_a_restore_loses_no_word() -> None:
@@ -528,6 +545,23 @@ def test_new_tool_call_after_a_restore_is_shown_and_a_repeated_one_is_not() -> N
     assert core.from_agent(update("s", "tool_call_update", toolCallId="c2", status="completed"))[-1] is PASS
 
 
+def test_further_tool_call_with_a_recorded_title_is_new_once_the_recorded_ones_were_replayed() -> None:
+    core = restored(tool("c1", "tool_call", title="Read"))
+    core.late["s"].replayed([tool("other", "tool_call", title="Read")["update"]])
+    assert core.from_agent(update("s", "tool_call_update", toolCallId="other", status="completed")) == []
+    assert core.from_agent(update("s", "tool_call", toolCallId="c2", title="Read"))[-1] is PASS
+    assert core.from_agent(update("s", "tool_call_update", toolCallId="c2", status="completed"))[-1] is PASS
+
+
+def test_words_held_after_a_restore_are_shown_when_the_session_is_closed_or_the_agent_ends() -> None:
+    core = restored()
+    assert core.from_agent(words("file")) == []
+    assert shown_texts(core.from_client(asked("session/close", sessionId="s"))[:2]) == ["file"]
+    core = restored()
+    assert core.from_agent(words("file")) == []
+    assert shown_texts(Supervision(core, restarts=True).agent_ended()[:2]) == ["file"]
+
+
 def test_update_of_an_unknown_session_during_session_new_reaches_the_client() -> None:
     core = started()
     (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
@@ -539,6 +573,23 @@ def test_update_of_an_unknown_session_during_session_new_reaches_the_client() ->
     actions = core.done(begun.number, ("new", None))
     told = [action.message for action in actions if isinstance(action, ToClient)]
     assert [each["params"]["sessionId"] for each in told if "method" in each] == ["new", "another"]
+
+
+@pytest.mark.parametrize("before", ["closed", "lost"])
+def test_first_updates_of_a_session_are_its_own_though_another_had_its_id(before: str) -> None:
+    """A restarted agent counts its sessions from the start again, and says its commands before we know the id."""
+    core = started()
+    core.ids.agent_ended()
+    (core.closed if before == "closed" else core.lost).add("s")
+    core.open -= core.closed
+    (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
+    commands = update("s", "available_commands_update", availableCommands=[])
+    assert core.from_agent(commands) == []
+    begun = work(core.from_agent({"id": request["id"], "result": {"sessionId": "s"}}))
+    assert core.from_agent(commands) == []
+    actions = core.done(begun.number, ("ours", None))
+    told = [action.message for action in actions if isinstance(action, ToClient)]
+    assert [each["params"]["sessionId"] for each in told if "method" in each] == ["ours", "ours"]
 
 
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])

@@ -73,6 +73,18 @@ def test_looking_at_the_owner_does_not_free_the_lease(tmp_path: Path) -> None:
     lease.release()
 
 
+def test_released_lease_is_free_although_a_process_that_is_being_started_still_has_its_descriptor(
+    tmp_path: Path,
+) -> None:
+    lease = Lease.acquire(tmp_path, ME)
+    inherited = os.dup(lease._fd)  # as between fork and exec
+    try:
+        lease.release()
+        assert lease_of(tmp_path).owner is None
+    finally:
+        os.close(inherited)
+
+
 def test_shorter_owner_name_overwrites_a_longer_stale_one_completely(tmp_path: Path) -> None:
     dead = with_unknown(ME, command=("x" * 3000,))
     (tmp_path / ".lease").write_text(dead.model_dump_json() + "\n")

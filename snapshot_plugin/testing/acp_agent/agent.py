@@ -246,9 +246,12 @@ class Agent:
     def _set_mode(self, request_id: Any, params: Params) -> None:
         self._at(params["sessionId"]).mode = params["modeId"]
         self._peer.answer(request_id, self._nothing)
-        for text in ("one", " and", " more") if "goes-on" in self._options.misbehaves else ():
-            update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
-            self._update(params["sessionId"], update)
+        if "goes-on" in self._options.misbehaves:
+            for text in ("one", " and", " more"):
+                update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+                self._update(params["sessionId"], update)
+            call = {"sessionUpdate": "tool_call", "toolCallId": "more", "title": "Edit notes.txt"}
+            self._update(params["sessionId"], call)
 
     def _set_option(self, request_id: Any, params: Params) -> None:
         live = self._at(params["sessionId"])

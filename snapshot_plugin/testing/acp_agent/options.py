@@ -37,7 +37,7 @@ MISBEHAVIOURS = {
     "long-names": "gives its sessions ids that are longer than a file name may be",
     "shows-cut-off": "keeps and replays the words of a turn that was cut off",
     "finishes-on-load": "session/load finishes a turn that was cut off, with new words",
-    "goes-on": "says more, without a prompt, when its mode is set",
+    "goes-on": "says more and uses a tool, without a prompt, when its mode is set",
     "foreign-turns": "session/load also replays turns of another session",
     "session-active": "refuses the first session/load of each process: the session is active elsewhere",
     "string-errors": "answers with errors that are strings",

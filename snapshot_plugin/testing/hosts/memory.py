@@ -168,13 +168,14 @@ class AgentMemory(HostStage):
         flags = (*self.remembering(tmp_path), "--misbehave", "goes-on")
         with self.start(tmp_path, *flags) as client:
             session_id = client.new_session()
-            client.prompt(session_id, "say one")
+            client.prompt(session_id, "say one\ntool")
         with self.start(tmp_path, *flags) as client:
             load(client, session_id)
             mark = len(client.received)
             client.request("session/set_mode", {"sessionId": session_id, "modeId": "plan"})
             client.wait_for_text(" more", since=mark)
             assert client.said(session_id, since=mark) == "one and more", "the record begins with the same word"
+            client.wait_for_update("tool_call", since=mark, title="Edit notes.txt")
         with self.start(tmp_path, *flags) as client:
             assert words(load(client, session_id)[1])[-1][1].endswith("one and more")
 

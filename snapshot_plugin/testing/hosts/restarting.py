@@ -92,6 +92,25 @@ class Restarting(HostStage):
             assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
 
     @linux
+    @pytest.mark.parametrize("able", [_UNABLE, ()], ids=["no load", "load"])
+    def test_a_session_begun_during_a_restart_may_get_the_id_that_another_one_had(
+        self, tmp_path: Path, able: tuple[str, ...]
+    ) -> None:
+        hold = tmp_path / "hold"
+        with self.start(tmp_path, *able, "--misbehave", "counts-sessions", "--hold", str(hold)) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            hold.touch()
+            self.restart_agent(client)
+            asked = [client.begin("session/new", {"cwd": "/", "mcpServers": []}) for _ in range(3)]
+            hold.unlink()
+            made = [client.answer_to(request_id)["result"]["sessionId"] for request_id in asked]
+            assert len({session_id, *made}) == 4
+            assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
+            for each in made:
+                assert client.prompt(each, "say two") == "two"
+
+    @linux
     def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
         hold = tmp_path / "hold"
         with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
