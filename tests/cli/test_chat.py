@@ -15,7 +15,7 @@ import anyio
 import pyte
 import pytest
 from prompt_toolkit.application import create_app_session, get_app, in_terminal
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input import create_input, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from snapshot_plugin.cli.chat.asking import prompt_session
@@ -352,6 +352,15 @@ def test_ctrl_d_typed_while_output_appears_above_the_prompt_leaves() -> None:
         with pytest.raises(EOFError):
             anyio.run(ask)
     os.close(keyboard)
+
+
+def test_a_line_break_typed_without_a_prompt_is_kept() -> None:
+    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
+        keys = TurnKeys()
+        typed.send_text("one\ntwo")
+        keys.take_typed()
+
+    assert keys.ahead == "one\ntwo"
 
 
 def test_keys_typed_before_a_question_do_not_answer_it(agent: tuple[str, ...]) -> None:

@@ -284,6 +284,7 @@ def test_exec_becomes_the_agent_with_the_session_restored(
         report = result["_meta"]["asnap"]["restored"]
         assert (report["messages"], report["grade"]) == (2, "context" if flags else "native-load")
         client.wait_for_stderr("2 messages")
+        client.wait_for_update("plan")  # the end of the replay, which comes after the answer
         prompt, *notes = json.loads(client.prompt(session_id, "echo-blocks"))
         assert prompt["text"] == "echo-blocks"
         assert [len(note["text"]) for note in notes] == ([expected["note_characters"]] if flags else [])

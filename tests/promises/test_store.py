@@ -251,7 +251,7 @@ class TestTheirStore(StoreContract):
 @pytest.mark.requirement("STORE-KIT")
 @pytest.mark.parametrize(
     ("saved", "outcome"),
-    [("snapshot", "6 passed"), ("snapshot.evolve(messages=snapshot.messages[:1])", "failed")],
+    [("snapshot", "passed"), ("snapshot.evolve(messages=snapshot.messages[:1])", "failed")],
     ids=["a good backend", "a backend that loses messages"],
 )
 def test_another_project_runs_the_contract_suite_with_a_few_lines(user: User, saved: str, outcome: str) -> None:
@@ -259,7 +259,7 @@ def test_another_project_runs_the_contract_suite_with_a_few_lines(user: User, sa
     some = "another_store_object_loads or continues_the_numbers or base_zero"
     done = user.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", some, "test_theirs.py")
     assert outcome in done.out
-    assert (done.code == 0) == (outcome == "6 passed")
+    assert (done.code == 0) == (outcome == "passed")
 
 
 @pytest.mark.requirement("STORE-KEY-SOURCES", "STORE-KEY-FIVE-ERRORS")

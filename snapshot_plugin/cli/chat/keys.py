@@ -70,6 +70,8 @@ class TurnKeys:
             self.ahead = ""
         elif key == Keys.Backspace:
             self.ahead = self.ahead[:-1]
+        elif key == Keys.ControlJ:  # as in the prompt, a line break
+            self.ahead += "\n"
         elif key == Keys.BracketedPaste or (len(data) == 1 and data.isprintable()):
             self.ahead += data
 
