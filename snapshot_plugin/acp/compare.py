@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.messages import text_in
-from snapshot_plugin.acp.replay import split_notes
+from snapshot_plugin.acp.replay import split_notes, squeezed
 from snapshot_plugin.acp.state import Turn, is_untold, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -153,7 +153,7 @@ class _Shown:
         pieces = [(role, *piece) for role, text in self._runs for piece in split_notes(text)]
         # Text in a restoration note may come from either side.
         self._said = {
-            side: "".join(_squeezed(text) for role, is_note, text in pieces if is_note or role == side)
+            side: "".join(squeezed(text) for role, is_note, text in pieces if is_note or role == side)
             for side in _ROLES.values()
         }
         self._behind = dict.fromkeys(self._said, 0)
@@ -229,10 +229,10 @@ class _Shown:
             return ""
         role, text = self._runs[-1]
         known = "".join(message.text for message in last[0].messages if message.role == "assistant")
-        if role != "assistant" or _squeezed(text) in _squeezed(known):
+        if role != "assistant" or squeezed(text) in squeezed(known):
             return ""
         if not any(
-            _squeezed(last[0].messages[0].text) in _squeezed(said) for who, said in self._runs if who == "user"
+            squeezed(last[0].messages[0].text) in squeezed(said) for who, said in self._runs if who == "user"
         ):
             return ""
         return text.removeprefix(known)
@@ -259,8 +259,8 @@ def _exchanges(runs: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield each user run without notes, and the run that follows it, both without white space."""
     for (role, text), (_, answer) in itertools.pairwise(runs):
         if role == "user":
-            asked = "".join(_squeezed(piece) for is_note, piece in split_notes(text) if not is_note)
-            yield asked, _squeezed(answer)
+            asked = "".join(squeezed(piece) for is_note, piece in split_notes(text) if not is_note)
+            yield asked, squeezed(answer)
 
 
 def _is_foreign(said: str, side: str, ours: dict[str, list[str]], joined: dict[str, str]) -> bool:
@@ -271,7 +271,7 @@ def _pieces(message: Message) -> list[str]:
     """Return the texts of a message. Tool calls and attachments are left out: agents replay them differently."""
     if message.role not in _ROLES.values():
         return []
-    texts = (_squeezed(block.text) for block in message.content if isinstance(block, TextBlock))
+    texts = (squeezed(block.text) for block in message.content if isinstance(block, TextBlock))
     return [text for text in texts if text]
 
 
@@ -279,7 +279,7 @@ def _without_notices(message: Message) -> list[str] | None:
     """Return the lines of a message without notices; None if it has no notices."""
     texts = [block.text for block in message.content if isinstance(block, TextBlock)]
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
-    kept = [_squeezed(line) for line in lines if not _NOTICE.match(line)]
+    kept = [squeezed(line) for line in lines if not _NOTICE.match(line)]
     return kept if len(kept) < len(lines) else None
 
 
@@ -292,7 +292,3 @@ def _repeated_starts(messages: Sequence[Message]) -> dict[str, int]:
         length = sum(1 for _ in same)
         starts[one], starts[other] = max(starts[one], length), max(starts[other], length)
     return starts
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())

@@ -35,6 +35,7 @@ __all__ = [
     "show",
     "show_state",
     "split_notes",
+    "squeezed",
 ]
 
 NOTE_BEGINS = '<restoration-note from="asnap">'
@@ -273,7 +274,7 @@ class LateReplay:
         texts = [message.text for message in record.messages]
         blocks = [block for message in record.messages for block in message.content]
         texts += [block.text for block in blocks if isinstance(block, TextBlock | ThoughtBlock)]
-        self._said = "\0".join(["", *map(_squeezed, texts), ""])
+        self._said = "\0".join(["", *map(squeezed, texts), ""])
         calls = [block for block in blocks if isinstance(block, ToolCallBlock)]
         self._calls = {call.tool_call_id: call.title or "" for call in calls}
         self._titles = Counter(call.title for call in calls if call.title)
@@ -298,12 +299,12 @@ class LateReplay:
         return [update] if self._is_news else self._held_or_news(update, text)
 
     def _held_or_news(self, update: Raw, text: str) -> list[Raw]:
-        self._is_news = not self._continues(_squeezed(text))
+        self._is_news = not self._continues(squeezed(text))
         if self._is_news:
             start, end = self._run
             short = self._held if end - start < _LONG else []  # "one" may well begin a new text, too
             released = self.rest()
-            if not released and self._continues(_squeezed(text)):  # after one repeated text, the next begins
+            if not released and self._continues(squeezed(text)):  # after one repeated text, the next begins
                 self._is_news = False
             else:
                 return [*(released or short), update]
@@ -347,7 +348,8 @@ class LateReplay:
             self._is_repeated_call(update)
 
 
-def _squeezed(text: str) -> str:
+def squeezed(text: str) -> str:
+    """*text* without white space, which agents change when they replay."""
     return "".join(text.split())
 
 

@@ -25,7 +25,7 @@ from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.recovery import upto_of
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.model.ids import COMPANIONS, check_session_id, new_id
+from snapshot_plugin.model.ids import COMPANIONS, check_session_id, companions, new_id, owner_of
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
@@ -182,10 +182,9 @@ def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Fam
     by_id = {check_session_id(copies[0].header.sid): copies for copies in sessions}
     if len(by_id) < len(sessions):
         raise InvalidInput("a session is in the file twice", hint="nothing was imported; import them one by one")
-    companions = {name + suffix for name in by_id for suffix in COMPANIONS} & by_id.keys()
     families = []
-    for name in [name for name in by_id if name not in companions]:
-        members = [by_id[name + suffix] for suffix in ("", *COMPANIONS) if name + suffix in by_id]
+    for name in [name for name in by_id if owner_of(name) not in by_id]:
+        members = [by_id[each] for each in (name, *companions(name, by_id))]
         found = [_outline(copies) for copies in members]
         if paths:
             members = [moved(copies, paths) for copies in members]

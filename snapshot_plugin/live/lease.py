@@ -32,7 +32,7 @@ from snapshot_plugin.live.spool_format import Record, read_spool, spool_has_reco
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
-from snapshot_plugin.store.files import disk_errors, locked, write_all
+from snapshot_plugin.store.files import disk_errors, locked, unlock, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -147,7 +147,7 @@ class Lease:
             fd, self._fd = self._fd, -1
             with contextlib.suppress(OSError):
                 self.previous.write(fd)
-            _unlock(fd)
+            unlock(fd)
         self.release()
 
     def _leave_to_parent(self) -> None:
@@ -162,14 +162,7 @@ def let_go(fd: int) -> None:
         # Through the descriptor, not the path: the directory may have been moved to the trash meanwhile.
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
-        _unlock(fd)
-
-
-def _unlock(fd: int) -> None:
-    """Unlock and close. Closing is not enough: a process that is being started has the lock file until its exec."""
-    with contextlib.suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_UN)
-    os.close(fd)
+        unlock(fd)
 
 
 def lease_of(directory: Path) -> Ownership:

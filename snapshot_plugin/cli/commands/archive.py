@@ -170,18 +170,14 @@ async def _once(call: Call, archive: Archive) -> None:
 async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
     from snapshot_plugin.cli.commands.import_ import take_in
     from snapshot_plugin.exchange.carrying import collect
-    from snapshot_plugin.model.ids import COMPANIONS
+    from snapshot_plugin.model.ids import owner_of
     from snapshot_plugin.operations.references import find
 
     rows = []
     async with bucket_of(call, url, create=False) as bucket, call.opened(create=True) as store:
         known = [meta.session_id for meta in await bucket.list()] if not refs else []
-        companions = {
-            session_id + suffix for session_id in known for suffix in COMPANIONS
-        }  # their sessions bring them
-        wanted = [(await find(bucket, ref)).session_id for ref in refs] or [
-            each for each in known if each not in companions
-        ]
+        wanted = [(await find(bucket, ref)).session_id for ref in refs]
+        wanted += [each for each in known if owner_of(each) not in known]  # a session brings its companions
         for session_id in wanted:
             (arrival,) = await take_in(call, store, await collect(bucket, session_id))
             problem = f"another session {session_id} is here" if arrival.outcome == "renamed" else None
