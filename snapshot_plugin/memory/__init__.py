@@ -4,8 +4,7 @@
 files in the project.
 
 - `place`: finds the project's directory. `files`: names, and files opened without following links. `limits`.
-- `kinds`: the field names that agents use in errors, endpoints, timings and noise rules. `understand`: the parser;
-  `texts`: stack traces, lines of logs, regular expressions.
+- `entries`: what an error, an endpoint, a timing and a noise rule is, and how they are read.
   `documents`: merges new entries. `shapes`: baselines, and comparing with them. `privacy`: removes secrets.
 - `changes`: a `MemoryChange` and its receipt. `view`: the memory with changes applied. `engine`: several
   processes write in turn. `context`: the summary for a new session. `project_memory`: the API.

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.memory.entries import KINDS, Entry
 from snapshot_plugin.memory.files import Name
-from snapshot_plugin.memory.kinds import KINDS, Entry
 from snapshot_plugin.model.value import Value
 
 __all__ = ["MemoryChange", "Outcome", "Persistence", "Saved"]
@@ -43,8 +43,8 @@ class MemoryChange(NamedTuple):
 class Saved(Value):
     """The receipt of a change.
 
-    `understood` says what the memory made of it, `ignored` what it did not use and why, `better` how to write it
-    next time. `evicted` names entries that had to go, `trimmed` counts entries that left a full document,
+    `understood` says what was counted, `ignored` what was not used and why, `better` how to write it so that it is
+    counted. `evicted` names entries that had to go, `trimmed` counts entries that left a full document,
     `redacted` counts what was taken out by kind.
     """
 

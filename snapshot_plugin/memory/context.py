@@ -12,8 +12,8 @@ from pydantic import Field
 
 from snapshot_plugin.memory.changes import Persistence
 from snapshot_plugin.memory.documents import is_degraded, is_resolved, matching_rule, sessions_to_fix
+from snapshot_plugin.memory.entries import KINDS, Entry, moment_in
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, ERRORS, NOISE, PERFORMANCE
-from snapshot_plugin.memory.kinds import KINDS, Entry, moment_in
 from snapshot_plugin.memory.view import MemoryView
 from snapshot_plugin.model.value import Timestamp, Value
 

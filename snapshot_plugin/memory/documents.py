@@ -11,11 +11,10 @@ from urllib.parse import urlsplit
 from pydantic import model_validator
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.memory.entries import KINDS, Entry, add_up, parse
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, NOISE, PERFORMANCE, encoded
-from snapshot_plugin.memory.kinds import KINDS, Entry, add_up
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.shapes import shape_of
-from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Value
 
@@ -56,9 +55,10 @@ class MemoryDocument:
             raw = raw[kind.listed_as]
         entries = raw
         if not (isinstance(raw, list) and all(map(kind.is_stored, raw))):
-            entries, _, _, _, unread = understand(namespace, key, raw, rfc3339(at))
-            if unread and raw not in ({}, None):
-                document.around["other"] = [*document.around.get("other", ()), *unread]
+            parsed = parse(namespace, key, raw if raw is not None else [], rfc3339(at))
+            entries = parsed.entries
+            if parsed.unread and raw != {}:
+                document.around["other"] = [*document.around.get("other", ()), *parsed.unread]
         for entry in entries:
             document.entries.setdefault(entry[kind.named_by], dict(entry))
         return document
@@ -139,11 +139,11 @@ def _fitted(entry: Entry, limits: MemoryLimits) -> tuple[Entry, str]:
 
 def _merged(namespace: str, known: Entry | None, new: Entry, *, is_copy: bool = False) -> Entry:
     """*known* merged with *new*. Merging a copy of *known* counts nothing twice."""
-    merged = {**(known or {}), **new}
-    for name, about in KINDS[namespace].fields.items():
-        if known and about.merge and name in known and name in new:
-            rule = max if is_copy and about.merge is add_up else about.merge
-            merged[name] = rule(known[name], new[name])
+    before = known or {}
+    merged = {**before, **new}
+    for name, rule in KINDS[namespace].merge.items():
+        if name in before and name in new:
+            merged[name] = (max if is_copy and rule is add_up else rule)(before[name], new[name])
     return merged
 
 

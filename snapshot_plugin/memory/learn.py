@@ -16,8 +16,8 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.memory.engine import MemoryEngine
+from snapshot_plugin.memory.entries import KINDS
 from snapshot_plugin.memory.files import ERRORS
-from snapshot_plugin.memory.kinds import KINDS
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import find_project
 from snapshot_plugin.memory.privacy import without_secrets

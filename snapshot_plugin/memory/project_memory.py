@@ -35,6 +35,7 @@ from snapshot_plugin.memory.changes import Persistence, Saved
 from snapshot_plugin.memory.context import MemoryStats, SessionContext, context_of, stats_of
 from snapshot_plugin.memory.documents import NoiseRule, matching_rule
 from snapshot_plugin.memory.engine import UNWRITTEN, USER, MemoryEngine
+from snapshot_plugin.memory.entries import KINDS, moment_in
 from snapshot_plugin.memory.files import (
     API_SCHEMA,
     BASELINES,
@@ -47,13 +48,10 @@ from snapshot_plugin.memory.files import (
     name_of,
     namespace_of,
 )  # fmt: skip
-from snapshot_plugin.memory.kinds import KINDS, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.privacy import without_secrets
 from snapshot_plugin.memory.shapes import Baseline, Difference, baseline_data, differences, with_shapes
-from snapshot_plugin.memory.understand import understand
-from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["FLUSH_INTERVAL", "ProjectMemory"]
 
@@ -286,8 +284,7 @@ class ProjectMemory:
     async def set_noise(self, *rules: NoiseRule) -> Saved:
         """Store these noise rules; they apply immediately."""
         data, redacted = without_secrets([rule.raw() for rule in rules])
-        document, now = KINDS[NOISE].document, rfc3339(self._clock())
-        kept = {entry["pattern"] for entry in understand(NOISE, document.key, data, now).entries}
+        document, kept = KINDS[NOISE].document, {rule["pattern"] for rule in data}
         known = (await self._run(self._engine.view)).document(NOISE).entries
         removed = [{"pattern": pattern, "remove": True} for pattern in known if pattern not in kept]
         saved = await self._submit("save", document, removed + data) if removed or data else Saved()

@@ -20,6 +20,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.memory.changes import MemoryChange, Outcome, Saved
 from snapshot_plugin.memory.documents import MemoryDocument, is_resolved, matching_rule
+from snapshot_plugin.memory.entries import KINDS, SESSIONS, Entry, moment_in, parse
 from snapshot_plugin.memory.files import (
     BASELINES,
     ERRORS,
@@ -31,10 +32,8 @@ from snapshot_plugin.memory.files import (
     Scan,
     encoded,
 )  # fmt: skip
-from snapshot_plugin.memory.kinds import KINDS, SESSIONS, Entry, moment_in
 from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.shapes import with_shapes
-from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
 
 __all__ = ["MemoryView"]
@@ -200,20 +199,23 @@ class MemoryView:
     def _add(self, change: MemoryChange) -> Entry:
         """Add the entries that were understood to their document; store other data under its own key."""
         namespace, kind = change.namespace, KINDS[change.namespace]
-        found = understand(namespace, change.key, change.data, change.at)
-        if not found.entries:
+        parsed = parse(namespace, change.key, change.data, change.at)
+        if not parsed.entries:
             if change.name == kind.document or not change.data:
-                raise InvalidInput(f"nothing in it was understood; {kind.wanted}")
-            return {"bytes": self._put(change.name, change.data), "ignored": tuple(found.ignored)}
-        lines = [self._added(namespace, entry, change) for entry in found.entries]
-        lines += [self._added(PERFORMANCE, entry, change) for entry in found.timings]
-        ignored, better = (tuple(dict.fromkeys(notes)) for notes in (found.ignored, found.better))
-        return {"understood": tuple(lines), "ignored": ignored, "better": better}
+                raise InvalidInput(
+                    f"this is not what {namespace!r} counts",
+                    hint=f"write it as {kind.example}; or give it a key, to keep it as it is",
+                )
+            kept = f"kept as it is, but not counted; to be counted, write it as {kind.example}"
+            return {"bytes": self._put(change.name, change.data), "better": (kept,)}
+        lines = [self._added(namespace, entry, change) for entry in parsed.entries]
+        lines += [self._added(PERFORMANCE, entry, change) for entry in parsed.timings]
+        return {"understood": tuple(lines), "ignored": tuple(dict.fromkeys(parsed.ignored))}
 
     def _resolve(self, change: MemoryChange) -> Entry:
         """As `_save`, of errors that must be known and unresolved."""
         errors = self.document(ERRORS).entries
-        for entry in understand(ERRORS, change.key, change.data, change.at).entries:
+        for entry in parse(ERRORS, change.key, change.data, change.at).entries:
             name = self._with_known_name(entry)["fingerprint"]
             if name in errors and not is_resolved(errors[name]):
                 continue

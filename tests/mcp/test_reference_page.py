@@ -29,7 +29,8 @@ async def test_every_field_of_the_context_and_of_receipts_is_documented(project:
         await told(client, "session_store", **{**saved, "key": "evicted"})
         answers = [
             await told(client, "session_store", **saved),
-            await told(client, "record_error", error=["a", "b", 3]),
+            await told(client, "session_store", action="save", namespace="errors", data=["a", "b", 3]),
+            await told(client, "session_store", action="save", namespace="errors", key="k", data={"x": 1}),
             await told(client, "compare_baseline", name="b", observed={}),
             await told(client, "session_store", action="load", namespace="errors", start=0),
             await told(client, "session_store", action="list"),

@@ -199,7 +199,7 @@ async def test_files_may_be_edited_and_deleted_by_hand(open_memory: Opener, proj
 @pytest.mark.parametrize(
     "edit",
     [
-        {"occurrences": "3 times"}, {"occurrences": -1}, {"last_seen": "2100-01-20"}, {"resolved_at": True},
+        {"occurrences": "3"}, {"occurrences": -1}, {"last_seen": "2100-01-20"}, {"resolved_at": True},
         {"first_seen": "2026-13-45T00:00:00.000000Z"}, {"first_session": "one"}, {"message": 7}, {"line": 1.5},
     ],
 )  # fmt: skip
@@ -217,7 +217,7 @@ async def test_stored_error_may_be_edited_by_hand(
         clock.advance(timedelta(minutes=1))
         await memory.record_error("E")
         [error] = (await memory.load_context()).error_history.unresolved
-        assert error.occurrences == (4 if edit == {"occurrences": "3 times"} else 2)
+        assert error.occurrences == (4 if edit == {"occurrences": "3"} else 2)
 
 
 async def test_directory_removed_during_a_session_is_recreated(open_memory: Opener, project: Path) -> None:

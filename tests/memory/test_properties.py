@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory import MemoryLimits
 from snapshot_plugin.memory.documents import MemoryDocument
+from snapshot_plugin.memory.entries import KINDS, moment_in, parse
 from snapshot_plugin.memory.files import API_SCHEMA, ERRORS, SUFFIX, encoded, name_in_file, name_of
-from snapshot_plugin.memory.kinds import KINDS, moment_in
 from snapshot_plugin.memory.privacy import without_secrets
-from snapshot_plugin.memory.understand import understand
 from snapshot_plugin.model.times import rfc3339
 from tests.tries import tries
 
@@ -61,7 +60,7 @@ sightings = st.lists(st.tuples(st.sampled_from("abcdef"), ages), max_size=30)
 def history(seen: list[tuple[str, datetime]], document: MemoryDocument | None = None) -> MemoryDocument:
     document = document or MemoryDocument(ERRORS)
     for name, at in seen:
-        [entry] = understand(ERRORS, "history", {"fingerprint": name}, rfc3339(at)).entries
+        [entry] = parse(ERRORS, "history", {"fingerprint": name}, rfc3339(at)).entries
         document.add(entry, session=1, limits=MemoryLimits())
     return document
 
@@ -108,7 +107,7 @@ def test_errors_count_every_sighting_once(first: list[Any], second: list[Any]) -
 def test_saving_a_loaded_history_again_counts_nothing_twice(seen: list[Any]) -> None:
     document = history(seen)
     before = json.loads(json.dumps(document.raw()))
-    for entry in understand(ERRORS, "history", before, rfc3339(NOW)).entries:
+    for entry in parse(ERRORS, "history", before, rfc3339(NOW)).entries:
         document.add(entry, session=2, limits=MemoryLimits())
     assert document.raw() == before
 
@@ -137,9 +136,7 @@ def test_merging_endpoints_respects_the_limit_and_keeps_frequent_ones(
 ) -> None:
     document = MemoryDocument(API_SCHEMA)
     for path, count in seen:
-        [entry] = understand(
-            API_SCHEMA, "schema", {"endpoint": f"GET {path}", "count": count}, rfc3339(NOW)
-        ).entries
+        [entry] = parse(API_SCHEMA, "schema", {"endpoint": f"GET {path}", "count": count}, rfc3339(NOW)).entries
         document.add(entry, session=1, limits=MemoryLimits())
     before = dict(document.entries)
     document.trim(MemoryLimits(endpoints=room), NOW)
@@ -156,7 +153,7 @@ def test_merging_endpoints_respects_the_limit_and_keeps_frequent_ones(
 @example({"^": None})
 @QUICK
 def test_any_data_is_understood_or_reported_as_ignored(namespace: str, data: Any) -> None:
-    found = understand(namespace, KINDS[namespace].document.key, data, rfc3339(NOW))
+    found = parse(namespace, KINDS[namespace].document.key, data, rfc3339(NOW))
     assert all(isinstance(entry[KINDS[namespace].named_by], str) for entry in found.entries)
     assert len(found.ignored) >= len(found.unread)
     document = MemoryDocument.read(namespace, KINDS[namespace].document.key, data, NOW)

@@ -12,14 +12,23 @@ from pydantic import BeforeValidator
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.memory.changes import Saved
 from snapshot_plugin.memory.context import bounded, few
+from snapshot_plugin.memory.entries import KINDS, EndpointEntry, ErrorEntry, NoiseEntry
 from snapshot_plugin.memory.files import API_SCHEMA, BASELINES, DEFAULT, ERRORS, NOISE, PERFORMANCE, namespace_of
-from snapshot_plugin.memory.kinds import CLOSED, KINDS
 from snapshot_plugin.memory.project_memory import ProjectMemory
-from snapshot_plugin.memory.server.tools import ADDS, DELETES, READS, Answer, Served, answer_of, argument, tool
+from snapshot_plugin.memory.server.tools import (
+    ADDS,
+    DELETES,
+    READS,
+    Answer,
+    Served,
+    answer_of,
+    argument,
+    entry_tool,
+    tool,
+)
 
 __all__ = ["MEMORY_TOOLS", "load_session_context"]
 
-_More = Annotated[dict[str, Any] | None, argument("Anything else you know about it.")]
 _Page = Annotated[int | None, argument("For list, and load of a long list: where to start, how many.", ge=0)]
 _ACTIONS = {
     **dict.fromkeys(("set", "put", "store", "write", "add", "update", "remember"), "save"),
@@ -53,19 +62,16 @@ async def session_store(
 ) -> Answer:
     """Remember things for later sessions in this project, and recall them.
 
-    save: keep `data` (any JSON) as `key` of `namespace`; on disk when this returns. The answer says what was
-    understood, what was ignored, and how to do it better. load: get it back. list: what a namespace holds; without
-    a namespace, all namespaces. delete: remove an entry; without a key and with confirm=true, the whole namespace,
-    and with namespace "*" everything. stats: how much is stored.
+    save: keep `data` (any JSON) as `key` of `namespace`; on disk when this returns. load: get it back. list: what a
+    namespace holds; without a namespace, all namespaces. delete: remove an entry; without a key and with
+    confirm=true, the whole namespace, and with namespace "*" everything. stats: how much is stored.
 
-    Namespaces with a meaning (in the first four, saving adds to what is known and never resets it, and `key` may be
-    left out):
+    Namespaces with a meaning. The first four count entries: one, a list, or a map by name. Saving adds to what is
+    known and never resets it, and `key` may be left out. Other data is kept under its key, and not counted.
     - errors: {"message": "TypeError: x is undefined", "file": "app.js", "line": 42, "count": 3}; with "resolved":
-      true or a date once it is fixed. Lists and maps of errors work too.
-    - api_schema: {"method": "GET", "path": "/api/users", "response": {"id": 7}},
-      or ["GET /api/users", "POST /login"]
-    - performance: {"GET /api/users": {"avg_ms": 150, "p95": 300}},
-      or {"endpoint": "GET /users", "latency": "150ms"}
+      true or a date once it is fixed
+    - api_schema: {"endpoint": "GET /api/users", "response": {"id": 7}, "status": 200}, or ["GET /api/users"]
+    - performance: {"endpoint": "GET /api/users", "avg_ms": 150, "p95_ms": 300}, or {"GET /api/users": 150}
     - noise: ["ResizeObserver*", {"pattern": "favicon.ico", "reason": "dev server"}]; matching errors are not listed
     - baselines: key "login", data {"status": 200, "response": {"user": {"id": 7}}}: how a feature behaves when it
       is right; of a response the shape is kept. compare_baseline finds regressions.
@@ -115,64 +121,39 @@ async def load_session_context(*, project: Served) -> Answer:
     return bounded(await memory.load_context(), await memory.preferences())
 
 
-async def record_error(
-    *,
-    project: Served,
-    error: Annotated[Any, argument("The message, or an object or list with what you know.")] = None,
-    fingerprint: Annotated[Any, argument("The error's name; made from the rest if left out.")] = None,
-    count: Annotated[Any, argument("How often it occurred; 1 if left out.")] = None,
-    resolved: Annotated[Any, argument("true or a date once it is fixed.")] = None,
-    more: _More = None,
-) -> Answer:
+async def record_error(*, project: Served, entry: ErrorEntry) -> Answer:
     """Record an error that occurred, or that one is resolved. Counts add up over sessions.
 
-    record_error(error="TypeError: x is undefined at app.js:42"), or with what you know: record_error(message="x is
-    undefined", file="app.js", line=42, count=3). Once fixed: record_error(fingerprint="TypeError_app.js:42",
-    resolved=true); the answer says after how many sessions. Errors that match a noise rule are only counted.
+    record_error(message="TypeError: x is undefined at app.js:42"), or with what you know:
+    record_error(message="x is undefined", type="TypeError", file="app.js", line=42, count=3). Once fixed:
+    record_error(fingerprint="TypeError_app.js:42", resolved=true); the answer says after how many sessions. Errors
+    that match a noise rule are only counted. Record a list with session_store(action="save", namespace="errors").
     """
     memory = await project.memory()
-    data = _given(more, error=error, fingerprint=fingerprint, count=count, resolved=resolved)
-    if str(resolved).lower() in CLOSED:
-        return _receipt(memory, await memory.resolve_error(None, data))
-    return _receipt(memory, await memory.save(*KINDS[ERRORS].document, data))
+    if entry.resolved_at is True:
+        return _receipt(memory, await memory.resolve_error(None, entry.known()))
+    return _receipt(memory, await memory.save(*KINDS[ERRORS].document, entry.known()))
 
 
-async def observe_endpoint(
-    *,
-    project: Served,
-    endpoint: Annotated[Any, argument('As "GET /api/users".')] = None,
-    method: Any = None,
-    path: Any = None,
-    response: Annotated[Any, argument("What it answered, or its shape.")] = None,
-    ms: Annotated[Any, argument('How long it took: milliseconds, or "1.2s".')] = None,
-    more: _More = None,
-) -> Answer:
+async def observe_endpoint(*, project: Served, entry: EndpointEntry) -> Answer:
     """Record that an endpoint of the project's API was seen, and how long it took.
 
     observe_endpoint(endpoint="GET /api/users", response={"id": 7, "name": "Ann"}, ms=150), or method="GET",
     path="/api/users". Only the shape of the response is kept. The answer says when an endpoint became slower than
     in earlier sessions; you need not know the old value.
     """
-    data = _given(more, endpoint=endpoint, method=method, path=path, response=response, ms=ms)
-    return await _recorded(project, API_SCHEMA, data)
+    memory = await project.memory()
+    return _receipt(memory, await memory.save(*KINDS[API_SCHEMA].document, entry.known()))
 
 
-async def set_noise(
-    *,
-    project: Served,
-    pattern: Annotated[Any, argument("Text that noise contains; * stands for anything. Or a list.")] = None,
-    reason: str | None = None,
-    remove: Annotated[Any, argument("true to remove the rule.")] = None,
-    auto: Annotated[bool, argument("true if it was detected, not chosen by a person.")] = False,
-    more: _More = None,
-) -> Answer:
+async def set_noise(*, project: Served, entry: NoiseEntry) -> Answer:
     """Add a rule for what is not worth looking at, or remove one. It holds at once and in later sessions.
 
     set_noise(pattern="ResizeObserver*", reason="browser noise"); set_noise(pattern="ResizeObserver*", remove=true).
     A text is noise if it contains the pattern, in which * stands for anything.
     """
-    data = _given(more, pattern=pattern, reason=reason, auto=auto or None, remove=remove)
-    return await _recorded(project, NOISE, data)
+    memory = await project.memory()
+    return _receipt(memory, await memory.save(*KINDS[NOISE].document, entry.known()))
 
 
 async def compare_baseline(
@@ -200,16 +181,6 @@ async def compare_baseline(
     added = [str(each) for each in found if each.kind == "added"]
     judged = {"name": name, "same": not found, "is_regression": bool(regressions)}
     return {**judged, "regressions": regressions, "added": added}
-
-
-def _given(more: dict[str, Any] | None, **named: Any) -> dict[str, Any]:
-    """The arguments of a tool as one entry, so that a tool accepts every form of an entry."""
-    return {name: value for name, value in {**named, **(more or {})}.items() if value is not None}
-
-
-async def _recorded(project: Served, namespace: str, data: dict[str, Any]) -> Answer:
-    memory = await project.memory()
-    return _receipt(memory, await memory.save(*KINDS[namespace].document, data))
 
 
 async def _name(
@@ -307,8 +278,8 @@ async def _stats(memory: ProjectMemory) -> Answer:
 MEMORY_TOOLS: list[Tool] = [
     tool(load_session_context, "What earlier sessions left", READS, structured=False),
     tool(session_store, "Remember and recall", DELETES),
-    tool(record_error, "Record or resolve an error", ADDS),
-    tool(observe_endpoint, "Record an endpoint and its time", ADDS),
-    tool(set_noise, "Add or remove a noise rule", ADDS),
+    entry_tool(record_error, "Record or resolve an error", ADDS, ErrorEntry),
+    entry_tool(observe_endpoint, "Record an endpoint and its time", ADDS, EndpointEntry),
+    entry_tool(set_noise, "Add or remove a noise rule", ADDS, NoiseEntry),
     tool(compare_baseline, "Compare with a baseline", READS),
 ]

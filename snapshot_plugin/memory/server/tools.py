@@ -18,8 +18,9 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.resolve import ListRoots, Resolve
 from mcp.server.mcpserver.tools.base import Tool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import CallToolResult, ListRootsResult, TextContent, ToolAnnotations
-from pydantic import AliasChoices, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 from snapshot_plugin.memory.place import ProjectPlace, find_project
@@ -29,8 +30,8 @@ from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = [
-    "ADDS", "DELETES", "ERROR", "READS", "Answer", "Served", "ServedProject", "answer_of", "argument", "serving",
-    "tool",
+    "ADDS", "DELETES", "ERROR", "READS", "Answer", "Served", "ServedProject", "answer_of", "argument",
+    "entry_tool", "serving", "tool",
 ]  # fmt: skip
 
 ERROR: Final = "asnap/error"
@@ -155,8 +156,8 @@ def tool(
 ) -> Tool:
     """Make a tool from *function*, which its docstring describes to the model.
 
-    A parameter ``more`` receives every argument that has no parameter; the model is told of it only if it has a
-    description. An answer that is not *structured* is sent as text only.
+    A parameter ``more`` receives every argument that has no parameter; the model is not told of it. An answer that
+    is not *structured* is sent as text only.
     """
     made = _Tool.from_function(
         _answering(function, structured=structured), title=title, description=inspect.getdoc(function),
@@ -164,8 +165,7 @@ def tool(
     )  # fmt: skip
     if "more" in made.fn_metadata.arg_model.model_fields:
         made.fn_metadata.arg_model = _collecting(made.fn_metadata.arg_model)
-        if "description" not in made.parameters["properties"]["more"]:
-            del made.parameters["properties"]["more"]
+        del made.parameters["properties"]["more"]
     return made
 
 
@@ -177,7 +177,10 @@ class _Tool(Tool):
         except ToolError as error:
             if not isinstance(error.__cause__, ValidationError):
                 raise
-            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.__cause__.errors()]
+            wrong = [
+                ": ".join([*map(str, each["loc"]), each["msg"].removeprefix("Value error, ")])
+                for each in error.__cause__.errors()
+            ]
             return _refused(InvalidInput(f"{self.name} refused its arguments: {'; '.join(wrong)}"))
 
 
@@ -213,6 +216,26 @@ def _collecting(arguments: Any) -> Any:
             return {**known, "more": {**(known["more"] or {}), **(self.model_extra or {})}}
 
     return Collecting
+
+
+def entry_tool(
+    function: Callable[..., Awaitable[Answer]], title: str, annotations: ToolAnnotations, model: type[BaseModel]
+) -> Tool:
+    """Make a tool whose arguments are the fields of *model*; *function* gets them as ``entry``.
+
+    The fields of *model* that have a description are published as the tool's schema.
+    """
+
+    class Arguments(model, ArgModelBase):  # type: ignore[valid-type, misc]
+        def model_dump_one_level(self) -> dict[str, Any]:
+            return {"entry": self}
+
+    made = tool(function, title, annotations)
+    made.fn_metadata.arg_model = Arguments
+    schema = Arguments.model_json_schema(by_alias=True)
+    fields = {name: about for name, about in schema["properties"].items() if "description" in about}
+    made.parameters = {"type": "object", "properties": fields, "required": schema.get("required", [])}
+    return made
 
 
 def serving(resource: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[str]]:
