@@ -15,7 +15,7 @@ import pytest
 
 from snapshot_plugin.exchange.foreign.dumps import as_document, load_dump
 from snapshot_plugin.migrate import Chain, migrate
-from snapshot_plugin.migrate.steps import STEPS
+from snapshot_plugin.migrate.documents import STEPS
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
 
 GOLDEN = Path(__file__).parent.parent / "golden"

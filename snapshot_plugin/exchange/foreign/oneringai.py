@@ -9,7 +9,7 @@ from __future__ import annotations
 from snapshot_plugin.errors import InvalidSnapshot
 from snapshot_plugin.exchange.foreign.oneringai_calls import read_calls, weave_calls
 from snapshot_plugin.migrate.fields import Raw, as_object, keep, lifetime, take_list, take_object, utc_text
-from snapshot_plugin.migrate.steps.messages import read_messages
+from snapshot_plugin.migrate.v1 import read_messages
 
 __all__ = ["oneringai_to_v1"]
 

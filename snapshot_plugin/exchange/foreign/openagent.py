@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from snapshot_plugin.migrate.fields import Raw, lifetime, take_list, take_object
-from snapshot_plugin.migrate.steps.messages import read_messages
+from snapshot_plugin.migrate.v1 import read_messages
 
 __all__ = ["openagent_to_v1"]
 

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from snapshot_plugin.migrate.fields import Raw, lifetime, take_list, take_object
-from snapshot_plugin.migrate.steps.messages import read_messages
+from snapshot_plugin.migrate.v1 import read_messages
 
 __all__ = ["is_orbitmesh", "orbitmesh_to_v1"]
 
