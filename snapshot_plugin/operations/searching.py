@@ -155,7 +155,7 @@ async def search(
 
 async def _stale(index: SearchIndex, metas: Sequence[SnapshotMeta], only: Collection[str]) -> int:
     """How many of the sessions *only* changed since they were indexed."""
-    from snapshot_plugin.search.rows import heads
+    from snapshot_plugin.search.database import heads
 
     known, _ = await index.ask(heads, metas, only=frozenset())
     return sum(m.session_id in only and known.get(m.session_id) != (m.seq, m.root) for m in metas)

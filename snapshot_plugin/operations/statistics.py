@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.statistics import Counted
     from snapshot_plugin.operations.work import Work
-    from snapshot_plugin.search.facts import Facts
+    from snapshot_plugin.search.content import Facts
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Day", "GroupRow", "Statistics", "Storage", "TopicRow", "statistics"]

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 
 from snapshot_plugin.codec.document import parsed
 from snapshot_plugin.errors import SnapshotCorrupted
+from snapshot_plugin.model.statistics import TimeSlot, slots_of
 from snapshot_plugin.model.topics import keywords
-from snapshot_plugin.search.database import transaction
-from snapshot_plugin.search.facts import Facts, facts_of, pack, unpack
-from snapshot_plugin.search.passages import about, passages
-from snapshot_plugin.search.query import indexable, marked_words
-from snapshot_plugin.search.rows import CHUNK, Text, packed, rows_of, texts_of
+from snapshot_plugin.search.database import rows_of, transaction
+from snapshot_plugin.search.passages import Text, about, passages
+from snapshot_plugin.search.query import indexable
 from snapshot_plugin.store.views import stored_lines
 
 if TYPE_CHECKING:
@@ -27,9 +26,18 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["IndexEntry", "IndexedLines", "all_facts", "all_indexed", "drop", "put", "read_entry", "texts_in"]
+__all__ = [
+    "Facts",
+    "IndexEntry",
+    "IndexedLines",
+    "all_facts",
+    "all_indexed",
+    "drop",
+    "put",
+    "read_entry",
+    "texts_in",
+]
 
-_marked = lru_cache(maxsize=4096)(marked_words)
 _BEGIN = """
 INSERT INTO session (session_id, seq, root, changed, facts, lines, digest) VALUES (?, 0, '', 0, '', 0, '')
 ON CONFLICT DO NOTHING
@@ -127,13 +135,13 @@ def all_facts(connection: sqlite3.Connection) -> Mapping[str, Facts]:
             update = "UPDATE session SET topics = ? WHERE key = ?"
             connection.executemany(update, [(topics, key) for key, topics in new.items()])
     return {
-        session_id: unpack(facts)._replace(topics=tuple(json.loads(topics or new[key])))
+        session_id: _unpack(facts)._replace(topics=tuple(json.loads(topics or new[key])))
         for key, session_id, facts, topics in found
     }
 
 
 def _topics(connection: sqlite3.Connection, key: int) -> list[str]:
-    texts = enumerate(texts_of(connection, key))
+    texts = enumerate(_texts_of(connection, key))
     return keywords(text.body.replace("\u200b", "") for number, text in texts if text.role == "user" or not number)
 
 
@@ -148,9 +156,9 @@ def put(connection: sqlite3.Connection, entry: IndexEntry) -> bool:
         return False
     connection.execute(_BEGIN, (session_id,))
     ((key,),) = connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,))
-    there = list(texts_of(connection, key))
+    there = _texts_of(connection, key)
     texts = [entry.texts[0], *there[1 : entry.kept.messages + 1], *entry.texts[1:]]
-    facts = pack(facts_of(entry.history, entry.sizes, [text.at for text in texts[1:]]))
+    facts = _pack(_facts_of(entry.history, entry.sizes, [text.at for text in texts[1:]]))
     changed = int(entry.meta.changed_at.timestamp())
     connection.execute(_UPDATE, (entry.meta.seq, entry.meta.root, changed, facts, *entry.now, key))
     _replace(connection, key, there, texts)
@@ -160,28 +168,57 @@ def put(connection: sqlite3.Connection, entry: IndexEntry) -> bool:
 def drop(connection: sqlite3.Connection, session_id: str) -> None:
     """Remove a session from the index."""
     for (key,) in connection.execute("SELECT key FROM session WHERE session_id = ?", (session_id,)).fetchall():
-        _replace(connection, key, list(texts_of(connection, key)), ())
+        _replace(connection, key, _texts_of(connection, key), ())
         connection.execute("DELETE FROM session WHERE key = ?", (key,))
+
+
+def _texts_of(connection: sqlite3.Connection, key: int) -> list[Text]:
+    """All texts of a session, in order."""
+    select = "SELECT body, tools, role, at FROM message WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+    return [Text(*row) for row in connection.execute(select, rows_of(key))]
 
 
 def _replace(connection: sqlite3.Connection, key: int, there: Sequence[Text], texts: Sequence[Text]) -> None:
     """Replace the rows of a session: *there* is the old text, *texts* the new one."""
     first, _ = rows_of(key)
     changed = [n for n, (old, new) in enumerate(zip_longest(there, texts)) if old != new]
-    forget = "INSERT INTO message (message, rowid, words) VALUES ('delete', ?, ? || ?)"
-    connection.executemany(forget, _numbered(there, first, changed))
-    connection.executemany("DELETE FROM said WHERE row = ?", [(first + n,) for n in changed if n < len(there)])
-    learn = "INSERT INTO message (rowid, words) VALUES (?, ? || ?)"
-    connection.executemany(learn, _numbered(texts, first, changed))
-    times = [(first + n, texts[n].at) for n in changed if n < len(texts) and texts[n].at is not None]
-    connection.executemany("INSERT INTO said (row, at) VALUES (?, ?)", times)
-    starts = dict.fromkeys(n - n % CHUNK for n in changed)
-    connection.executemany("DELETE FROM chunk WHERE row = ?", [(first + n,) for n in starts if n < len(there)])
-    chunks = [(first + n, packed(texts[n : n + CHUNK])) for n in starts if n < len(texts)]
-    connection.executemany("INSERT INTO chunk (row, texts) VALUES (?, ?)", chunks)
+    gone = [(first + n,) for n in changed if n < len(there)]
+    new = [(first + n, *texts[n]) for n in changed if n < len(texts)]
+    connection.executemany("DELETE FROM message WHERE rowid = ?", gone)
+    connection.executemany("INSERT INTO message (rowid, body, tools, role, at) VALUES (?, ?, ?, ?, ?)", new)
 
 
-def _numbered(texts: Sequence[Text], first: int, which: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    for n in which:
-        if n < len(texts):
-            yield first + n, texts[n].body, _marked(texts[n].tools, texts[n].role)
+# What statistics need ----------------------------------------------------------------------------------------
+
+
+class Facts(NamedTuple):
+    """A session's activity over time, its topics, and its size as plain JSON."""
+
+    slots: Sequence[TimeSlot] = ()
+    plain_bytes: int = 0
+    """The size of its newest snapshot as plain JSON lines."""
+    copies_bytes: int = 0
+    """The estimated size of all its snapshots as plain JSON, each in a file of its own."""
+    topics: Sequence[str] = ()
+    """Computed when statistics are requested; searches do not need them."""
+
+
+def _facts_of(history: Sequence[SnapshotMeta], sizes: Sequence[int], times: Sequence[int | None]) -> Facts:
+    """The facts of a session without its topics. *history* is newest first; *sizes* are those of its lines."""
+    ends = [0, *accumulate(size + 1 for size in sizes)]
+    moments = (None if at is None else datetime.fromtimestamp(at, UTC) for at in times)
+    copies = sum(ends[min(meta.messages, len(ends) - 1)] for meta in history)
+    return Facts(slots_of(reversed(history), moments), ends[-1], copies)
+
+
+def _pack(facts: Facts) -> str:
+    """Serialise the facts."""
+    slots = [(int(slot.start.timestamp()), *slot[1:]) for slot in facts.slots]
+    return json.dumps([slots, facts.plain_bytes, facts.copies_bytes, list(facts.topics)])
+
+
+def _unpack(text: str) -> Facts:
+    """Parse what `_pack` returned."""
+    slots, plain_bytes, copies_bytes, topics = json.loads(text)
+    times = (TimeSlot(datetime.fromtimestamp(start, UTC), *rest) for start, *rest in slots)
+    return Facts(tuple(times), plain_bytes, copies_bytes, tuple(topics))

@@ -1,4 +1,4 @@
-"""The file of the index: created, opened, and deleted if it cannot be used.
+"""The file of the index: created, opened, and deleted if it cannot be used. Its tables, and how they are read.
 
 For a plain store it is an SQLite file that only its owner can read. For an encrypted store the index is in
 memory, and its file is encrypted with a key of the store: no plain text of a session is written to disk.
@@ -8,29 +8,44 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.model.meta import SnapshotMeta
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
 
-__all__ = ["WORDS", "IndexDatabase", "index_path", "transaction"]
+__all__ = [
+    "ROOM",
+    "TOKENIZER",
+    "IndexDatabase",
+    "cache_list",
+    "cached_list",
+    "heads",
+    "index_path",
+    "rows_of",
+    "transaction"
+]  # fmt: skip
 
 _APPLICATION = 0x61534E50
-_VERSION = 6
+_VERSION = 7
 """Incremented when the tables or their content change. An index of another version is rebuilt."""
 _PATIENCE = 30.0
 _MEMORY = 32 << 20
 """Bytes of words that FTS5 buffers: a transaction below this size is one write."""
 _SEGMENTS = 16
 """How many segments FTS5 collects before it merges them. Each merge reads and writes all their words again."""
-WORDS = "words, tokenize = 'unicode61 remove_diacritics 2'"
-"""The FTS5 tokenizer."""
+ROOM = 24
+"""A row number is the session's key, followed by this many bits for the message."""
+TOKENIZER = "tokenize = 'unicode61 remove_diacritics 2'"
+_SEALED = b"asnap search index 1"
+"""What the seal of an encrypted index is bound to."""
 _TABLES = f"""
 CREATE TABLE store (id TEXT NOT NULL);
 CREATE TABLE session (
@@ -39,9 +54,7 @@ CREATE TABLE session (
     lines INTEGER NOT NULL, digest BLOB NOT NULL
 );
 CREATE TABLE listing (mark TEXT NOT NULL, metas BLOB NOT NULL);
-CREATE TABLE chunk (row INTEGER PRIMARY KEY, texts BLOB NOT NULL);
-CREATE TABLE said (row INTEGER PRIMARY KEY, at INTEGER NOT NULL);
-CREATE VIRTUAL TABLE message USING fts5({WORDS}, content = '', columnsize = 0);
+CREATE VIRTUAL TABLE message USING fts5(body, tools, role, at UNINDEXED, {TOKENIZER}, columnsize = 0);
 """
 
 
@@ -86,12 +99,10 @@ class IndexDatabase:
         return self._connected_to_sealed(self._path, self._keys)
 
     def _connected_to_sealed(self, path: Path, keys: SessionKeys) -> sqlite3.Connection:
-        from snapshot_plugin.search.sealed import unsealed  # noqa: PLC0415 — for encrypted stores alone
-
         _make_place(path)
         with _closed_on_error(_connect(":memory:")) as connection:
             with contextlib.suppress(FileNotFoundError):
-                connection.deserialize(unsealed(path.read_bytes(), keys))
+                connection.deserialize(_unsealed(path.read_bytes(), keys))
             return connection
 
     def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -118,10 +129,9 @@ class IndexDatabase:
         """Write an encrypted index to its file. A plain one is already there."""
         if self._path is None or self._keys is None:
             return
-        from snapshot_plugin.search.sealed import sealed  # noqa: PLC0415 — as above
-        from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — as above
+        from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — for encrypted stores alone
 
-        replace_file(self._path, sealed(self.connection.serialize(), self._keys))
+        replace_file(self._path, _sealed(self.connection.serialize(), self._keys))
 
     def close(self) -> None:
         """Close the connection."""
@@ -138,6 +148,52 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
+
+
+def heads(connection: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+    """The indexed snapshot of each session: its number and root."""
+    found = connection.execute("SELECT session_id, seq, root FROM session")
+    return {session_id: (seq, root) for session_id, seq, root in found}
+
+
+def rows_of(key: int) -> tuple[int, int]:
+    """The first and the last possible row number of a session."""
+    return key << ROOM, ((key + 1) << ROOM) - 1
+
+
+def cached_list(connection: sqlite3.Connection, mark: str) -> list[SnapshotMeta] | None:
+    """The store's list as it was when the store had this *mark* (`store.look`); None if it is not known."""
+    try:
+        found = connection.execute("SELECT metas FROM listing WHERE mark = ?", (mark,)).fetchone()
+        return [SnapshotMeta.told(meta) for meta in json.loads(found[0])] if found else None
+    except (sqlite3.DatabaseError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def cache_list(connection: sqlite3.Connection, mark: str, metas: Sequence[SnapshotMeta]) -> None:
+    """Keep the store's list under *mark*, which was taken before the list was read and is therefore never newer."""
+    from pydantic_core import to_jsonable_python  # noqa: PLC0415 — mostly the list is known
+
+    listed = json.dumps([to_jsonable_python(meta) for meta in metas]).encode()
+    connection.execute("DELETE FROM listing")
+    connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, listed))
+
+
+def _sealed(data: bytes, keys: SessionKeys) -> bytes:
+    """Encrypt *data* with the newest of *keys*; the id of that key comes first."""
+    from snapshot_plugin.codec.keys import NONCE_BYTES  # noqa: PLC0415 — for encrypted stores alone
+
+    nonce, kid = os.urandom(NONCE_BYTES), keys.primary.encode()
+    return bytes([len(kid)]) + kid + nonce + keys.seal(nonce, data, _SEALED)
+
+
+def _unsealed(data: bytes, keys: SessionKeys) -> bytes:
+    """Decrypt what `_sealed` returned. Raises `SnapshotError` or ValueError for anything else."""
+    from snapshot_plugin.codec.keys import NONCE_BYTES  # noqa: PLC0415 — as above
+
+    start = 1 + data[0] if data else 1
+    body = start + NONCE_BYTES
+    return keys.open(data[1:start].decode(), data[start:body], data[body:], _SEALED)
 
 
 def _connect(place: str) -> sqlite3.Connection:

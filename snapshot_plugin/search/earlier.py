@@ -18,7 +18,7 @@ from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.search.content import IndexedLines, IndexEntry, put, texts_in
 from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.find import SearchQuery, SearchResult
-from snapshot_plugin.search.rows import Text
+from snapshot_plugin.search.passages import Text
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

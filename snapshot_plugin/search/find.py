@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from snapshot_plugin.search.database import WORDS
-from snapshot_plugin.search.rows import ROOM, Texts, rows_of
+from snapshot_plugin.search.database import ROOM, TOKENIZER, rows_of
 
 __all__ = ["END", "START", "Hit", "SearchQuery", "SearchResult"]
 
@@ -20,8 +19,8 @@ START, END = "\ue000", "\ue001"
 _MATCH = "message MATCH :words AND message.rowid BETWEEN :low AND :high"
 _ANY_TIME = f"message WHERE {_MATCH}"
 _IN_TIME = f"""
-message LEFT JOIN said ON said.row = message.rowid JOIN session ON session.key = message.rowid >> {ROOM}
-WHERE {_MATCH} AND coalesce(at, changed) BETWEEN :first AND :last
+message JOIN session ON session.key = message.rowid >> {ROOM}
+WHERE {_MATCH} AND coalesce(message.at, changed) BETWEEN :first AND :last
 """
 _ANY_SESSION = (0, 1 << 62)
 _CHOSEN = f" AND message.rowid >> {ROOM} IN (SELECT value FROM json_each(:keys))"  # noqa: S608 — constants
@@ -88,15 +87,15 @@ class _RunningQuery:
 
     def __init__(self, question: SearchQuery, connection: sqlite3.Connection) -> None:
         first, last = question.since, question.until
-        self._connection, self._texts = connection, Texts(connection)
+        self._connection = connection
         self._expression = question.expression
         self._source = _ANY_TIME if first is last is None else _IN_TIME  # the join is slower
         self._values: dict[str, Any] = {
-            "words": f"({question.expression}){question.narrowing}",
+            "words": f"body : ({question.expression}){question.narrowing}",
             "first": first.timestamp() if first else float("-inf"),
             "last": last.timestamp() if last else float("inf"),
         }
-        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5({WORDS})")
+        connection.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.shown USING fts5(body, {TOKENIZER})")
 
     def totals(self, keys: Sequence[int] | None) -> tuple[int, frozenset[int]]:
         """The number of hits in the sessions with these keys (None: in all), and the keys of those with hits."""
@@ -114,10 +113,10 @@ class _RunningQuery:
     def hits(self, name: str, key: int, limit: int) -> Iterator[Hit]:
         """The first hits of a session."""
         rows = rows_of(key)
-        for (row,) in self._select("message.rowid", rows, " ORDER BY message.rowid LIMIT :limit", limit=limit):
-            text = self._texts[row]
-            moment = None if text.at is None else datetime.fromtimestamp(text.at, UTC)
-            yield Hit(name, row - rows[0], text.role, moment, self._snippet(text.body))
+        columns = "message.rowid, message.body, message.role, message.at"
+        for row, body, role, at in self._select(columns, rows, " ORDER BY message.rowid LIMIT :limit", limit=limit):
+            moment = None if at is None else datetime.fromtimestamp(at, UTC)
+            yield Hit(name, row - rows[0], role, moment, self._snippet(body))
 
     def _select(self, what: str, rows: tuple[int, int], rest: str = "", **values: Any) -> list[Any]:
         select = f"SELECT {what} FROM {self._source}{rest}"  # noqa: S608 — constants of this module

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.to_thread
 
 from snapshot_plugin.errors import SessionLocked, SnapshotError, StoreUnavailable
-from snapshot_plugin.search.database import IndexDatabase, index_path, transaction
-from snapshot_plugin.search.listing import recalled, remember
-from snapshot_plugin.search.rows import heads
+from snapshot_plugin.search.database import (
+    IndexDatabase,
+    cache_list,
+    cached_list,
+    heads,
+    index_path,
+    transaction,
+)
 from snapshot_plugin.store.files import locked
 from snapshot_plugin.store.look import look
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.search.content import IndexedLines, IndexEntry
-    from snapshot_plugin.search.facts import Facts
+    from snapshot_plugin.search.content import Facts, IndexedLines, IndexEntry
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Progress", "SearchIndex", "opened_index"]
@@ -116,12 +120,12 @@ class SearchIndex:
         return seen.mark if seen else None
 
     def _recalled(self, mark: str) -> Sequence[SnapshotMeta] | None:
-        return recalled(self._database.connection, mark)
+        return cached_list(self._database.connection, mark)
 
     def _remember(self, mark: str, metas: Sequence[SnapshotMeta]) -> None:
         connection = self._database.connection
         with suppress(sqlite3.DatabaseError), transaction(connection):  # it is only a cache
-            remember(connection, mark, metas)
+            cache_list(connection, mark, metas)
 
     async def ask(
         self,

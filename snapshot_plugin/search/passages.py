@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.redact import may_name_a_secret, redact
 from snapshot_plugin.model.secret_shapes import may_hold_secrets, redact_text
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.search.rows import Text
 
-__all__ = ["about", "passages"]
+__all__ = ["Text", "about", "passages"]
 
 _NO_WORDS = frozenset(
     {"blob", "data", "encrypted_content", "id", "kind", "mimeType", "signature", "status", "thoughtSignature"}
@@ -24,6 +23,15 @@ _NO_WORDS = frozenset(
 """Fields that are not searched: encoded bytes, and names that only programs read."""
 
 _TEXT_BLOCK = frozenset({"type", "text"})
+
+
+class Text(NamedTuple):
+    """The indexed text of one message; `at` is in seconds since 1970."""
+
+    body: str
+    tools: str
+    role: str
+    at: int | None
 
 
 def about(snapshot: SessionSnapshot, history: Iterable[SnapshotMeta] = ()) -> Text:

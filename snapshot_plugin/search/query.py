@@ -9,13 +9,11 @@ from typing import NamedTuple, NoReturn
 
 from snapshot_plugin.errors import InvalidInput
 
-__all__ = ["expression", "indexable", "marked_words", "narrowing"]
+__all__ = ["expression", "indexable", "narrowing"]
 
 _PARTS = re.compile(r'"(?P<phrase>[^"]*)"?|(?P<word>[^\s"]+)')
 _APART = "\u200b"
-_TOOL, _ROLE = "\ue002", "\ue003"
-"""Private-use characters: the prefixes of the index words for a message's tools and its role."""
-_UNSTORABLE = re.compile("[\x00\ue000-\ue003\u200b\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ue000-\ue001\u200b\ud800-\udfff]")
 _OPERATORS = ("AND", "OR", "NOT")
 _HELP = 'search for words, "a phrase" or begin*; cats OR dogs; cats NOT dogs'
 
@@ -37,23 +35,16 @@ def _spaceless() -> re.Pattern[str]:
     )
 
 
-def marked_words(tools: str, role: str) -> str:
-    """The reserved words for a message's tools and role, which `narrowing` searches for."""
-    return f"\n{_marked(_TOOL, tools)} {_marked(_ROLE, role)}"
-
-
-def _marked(mark: str, text: str) -> str:
-    return re.sub(r"[^\W_]+", rf"{mark}\g<0>", indexable(text))
-
-
 def narrowing(*, tool: str | None = None, role: str | None = None) -> str:
     """The suffix of an expression that limits it to messages of a role, or with calls of a tool.
 
     Raises:
         InvalidInput: *role* or *tool* contains no word.
     """
-    asked = ((mark, text) for mark, text in ((_TOOL, tool), (_ROLE, role)) if text is not None)
-    return "".join(f" AND {_phrase(text, mark) or _refuse(text)}" for mark, text in asked)
+    asked = {"tools": tool, "role": role}
+    return "".join(
+        f" AND {column} : {_phrase(text) or _refuse(text)}" for column, text in asked.items() if text is not None
+    )
 
 
 def expression(query: str) -> str:
@@ -110,7 +101,7 @@ def _alternative(words: Sequence[_Word]) -> str:
     if before:
         _refuse_operator(before)
     if not wanted:
-        raise InvalidInput("there is only what must not be found", hint="name a word that must: cats NOT dogs")
+        raise InvalidInput("the query has only excluded words", hint="name a word that must: cats NOT dogs")
     found = " AND ".join(wanted)
     return f"(({found}) NOT ({' OR '.join(unwanted)}))" if unwanted else f"({found})"
 
@@ -133,13 +124,12 @@ def _refuse_groups(query: str) -> None:
             )
 
 
-def _phrase(text: str, mark: str = "") -> str:
-    """*text* as an FTS5 string, each word prefixed with *mark*; empty if it contains no word."""
+def _phrase(text: str) -> str:
+    """*text* as an FTS5 string; empty if it contains no word."""
     if not any(_is_token(char) for char in text):
         return ""
     star = "*" if text.endswith("*") and _is_token(text[-2:-1]) else ""
-    words = _marked(mark, text) if mark else indexable(text)
-    return f'"{words.replace(chr(34), " ")}"{star}'
+    return f'"{indexable(text).replace(chr(34), " ")}"{star}'
 
 
 def _refuse(text: str) -> NoReturn:

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.search.database import IndexDatabase, index_path
+from snapshot_plugin.search.database import IndexDatabase, cached_list, heads, index_path
 from snapshot_plugin.search.find import SearchQuery, SearchResult
-from snapshot_plugin.search.listing import recalled
-from snapshot_plugin.search.rows import heads
 from snapshot_plugin.store.look import look
 
 __all__ = ["answered"]
@@ -38,7 +36,7 @@ def answered(root: str, cache: Path, choose: Choose[T]) -> tuple[SearchResult, T
         return None
     try:
         with contextlib.closing(IndexDatabase(path, store_id=seen.store_id)) as database:
-            sessions = recalled(database.connection, seen.mark)
+            sessions = cached_list(database.connection, seen.mark)
             if sessions is None:
                 return None
             question, rest = choose(sessions)

@@ -11,7 +11,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.operations.trash import Purged
-from snapshot_plugin.search.rows import heads
+from snapshot_plugin.search.database import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

@@ -223,7 +223,7 @@ def test_incomplete_index_is_rebuilt_on_request(asnap: Asnap, home: Path) -> Non
     asnap("search", "walrus")
     (index,) = (home / "cache" / "asnap").glob("search-*.db")
     with sqlite3.connect(index) as connection:
-        connection.execute("INSERT INTO message (message) VALUES ('delete-all')")
+        connection.execute("DELETE FROM message")
     connection.close()
     assert found(asnap("search", "walrus", "--json")) == []
     assert len(found(asnap("search", "walrus", "--rebuild", "--json"))) == 3

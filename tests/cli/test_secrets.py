@@ -13,7 +13,7 @@ from snapshot_plugin.cli.commands.secrets import Secrets
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import EnvironmentKey
 from snapshot_plugin.live.lease import Lease, Owner
-from snapshot_plugin.search.rows import heads
+from snapshot_plugin.search.database import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,12 +13,10 @@ import pytest
 from snapshot_plugin import MemoryStore
 from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, PlanEntry
-from snapshot_plugin.model.statistics import TimeSlot
 from snapshot_plugin.search.content import all_indexed, put, read_entry
-from snapshot_plugin.search.facts import Facts, pack, unpack
+from snapshot_plugin.search.database import heads
 from snapshot_plugin.search.find import END, START
 from snapshot_plugin.search.index import opened_index
-from snapshot_plugin.search.rows import heads
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.search.searching import Reads, found, index_file, places, stored
@@ -136,13 +133,13 @@ async def test_secrets_are_never_indexed(tmp_path: Path) -> None:
         connection = sqlite3.connect(index_file(cache))
         connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'message', 'row')")
         words = {word for (word,) in connection.execute("SELECT term FROM temp.vocabulary")}
-        texts = b"".join(zlib.decompress(chunk) for (chunk,) in connection.execute("SELECT texts FROM chunk"))
+        texts = "".join(body for (body,) in connection.execute("SELECT body FROM message"))
         facts = connection.execute("SELECT facts FROM session").fetchone()[0]
         connection.close()
         assert "here" in words
         for secret in (SECRET, "hunter2hunter"):
             assert secret.lower() not in words
-            assert secret.lower() not in texts.decode().lower() + facts.lower()
+            assert secret.lower() not in texts.lower() + facts.lower()
 
 
 # Following the store -----------------------------------------------------------------------------------------
@@ -248,7 +245,7 @@ async def test_deleted_session_leaves_the_index_and_returns_when_restored(tmp_pa
         assert await places(store, tmp_path, "ape") == [("b", 1)]
         with sqlite3.connect(index_file(tmp_path)) as connection:
             assert list(heads(connection)) == ["b"]
-            assert connection.execute("SELECT count(*) FROM chunk").fetchone() == (1,)
+            assert connection.execute("SELECT count(*) FROM message").fetchone() == (2,)
         connection.close()
         await store.undelete(trashed.token)
         assert sorted(await places(store, tmp_path, "ape")) == [("a", 1), ("b", 1)]
@@ -308,8 +305,3 @@ async def test_statistics_read_their_facts_from_the_index(tmp_path: Path) -> Non
         assert facts["a"].topics[0] == "parser"
         assert sum(slot.messages for slot in facts["a"].slots) == 3
         assert 0 < facts["a"].plain_bytes < facts["a"].copies_bytes
-
-
-async def test_facts_survive_packing() -> None:
-    facts = Facts((TimeSlot(NOON, 1, 2, 3, 0.5),), 10, 20, ("parser",))
-    assert unpack(pack(facts)) == facts

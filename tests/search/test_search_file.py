@@ -146,7 +146,7 @@ def _of_another_version(path: Path) -> None:
 
 def _without_tables(path: Path) -> None:
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE chunk")
+        connection.execute("DROP TABLE message")
     connection.close()
 
 
@@ -161,15 +161,8 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def _with_chunks_of_nonsense(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE chunk SET texts = x'00'")
-    connection.close()
-
-
 DAMAGE: Sequence[Callable[[Path], None]] = (
     _as_text, _cut, _garbled, _of_another_store, _of_another_version, _without_tables, _of_somebody_else, _empty,
-    _with_chunks_of_nonsense,
 )  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.search.database import WORDS
-from snapshot_plugin.search.query import expression, indexable, marked_words, narrowing
+from snapshot_plugin.search.database import TOKENIZER
+from snapshot_plugin.search.query import expression, indexable, narrowing
 from tests.tries import tries
 
 
@@ -23,12 +23,12 @@ def table() -> Iterator[sqlite3.Connection]:
 @contextmanager
 def made_table() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute(f"CREATE VIRTUAL TABLE message USING fts5({WORDS})")
+        connection.execute(f"CREATE VIRTUAL TABLE message USING fts5(body, tools, role, {TOKENIZER})")
         yield connection
 
 
 def put(table: sqlite3.Connection, text: str, *, tools: str = "", role: str = "user") -> None:
-    table.execute("INSERT INTO message VALUES (?)", (f"{indexable(text)}\n{marked_words(tools, role)}",))
+    table.execute("INSERT INTO message VALUES (?, ?, ?)", (indexable(text), indexable(tools), indexable(role)))
 
 
 def count(table: sqlite3.Connection, words: str) -> int:
@@ -154,8 +154,7 @@ def test_tool_and_role_filters_narrow_a_search(table: sqlite3.Connection) -> Non
 def test_tool_and_role_filters_are_not_searched_as_text(table: sqlite3.Connection) -> None:
     put(table, "list files", tools="Run ls", role="assistant")
     for query in ("assistant", "run", '"files run"', "assist*", "files NOT files OR ls"):
-        assert not count(table, expression(query))
-    assert not count(table, expression("\ue003assistant"))
+        assert not count(table, f"body : ({expression(query)})")
 
 
 def test_a_tool_without_a_word_is_refused() -> None:

@@ -211,9 +211,7 @@ async def test_index_of_a_formerly_plain_store_does_not_answer_for_an_encrypted_
         assert ready(store, tmp_path / "cache") is None
 
 
-@pytest.mark.parametrize(
-    "sql", ["DROP TABLE chunk", "UPDATE chunk SET texts = x'00'", "UPDATE listing SET metas = 1"]
-)
+@pytest.mark.parametrize("sql", ["DROP TABLE message", "DROP TABLE session", "UPDATE listing SET metas = 1"])
 async def test_damaged_index_does_not_answer(tmp_path: Path, sql: str) -> None:
     async with stored(tmp_path, *SESSIONS) as store:
         cache = tmp_path / "cache"
