@@ -20,7 +20,6 @@ import griffe
 
 from snapshot_plugin import errors
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.config_layers import PROJECT_MAY
 from snapshot_plugin.operations.failures import next_command
 
 __all__ = ["NAMES", "PLACE", "pages"]
@@ -244,8 +243,8 @@ A setting comes from the first of these places that has it:
 3. the user's `config.toml`; `asnap paths` prints where it is;
 4. the default.
 
-A project's `.asnap.toml`, or `[tool.asnap]` in its `pyproject.toml`, may ask for more safety than the user's own
-settings have, never for less. The column *project* says which settings that concerns.
+Files of a project are not read. `asnap doctor` names an `.asnap.toml`, or a `[tool.asnap]` in a `pyproject.toml`,
+that is ignored.
 
 `asnap config show --origin` prints every setting, its value and where the value came from. Durations are seconds,
 or text such as `90s`, `5m`, `12h`, `7d`. A value that makes no sense is an error that names the setting and the
@@ -286,13 +285,12 @@ def _configuration(package: griffe.Module) -> Iterator[str]:
     documented = package["manager.config.SnapshotConfig"].attributes
     with mock.patch.dict(os.environ, {"XDG_DATA_HOME": "~/.local/share"}, clear=True):
         default = SnapshotConfig()
-    yield "| setting | default | project | what it does |\n|---|---|---|---|"
+    yield "| setting | default | what it does |\n|---|---|---|"
     for each in fields(SnapshotConfig):
         if each.name.startswith("_") or each.name not in documented or not documented[each.name].docstring:
             continue
         value = "the user's data directory" if each.name == "storage_path" else f"`{getattr(default, each.name)}`"
-        may = PROJECT_MAY.get(each.name, "no")
-        yield f"| `{each.name}` | {value} | {may} | {_cell(_text(documented[each.name]))} |"
+        yield f"| `{each.name}` | {value} | {_cell(_text(documented[each.name]))} |"
     yield _VARIABLES
 
 

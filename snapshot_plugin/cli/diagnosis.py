@@ -52,6 +52,7 @@ AGENTS = {
 _LITTLE_SPACE = 512 * 1024 * 1024
 _CLOCK_MAY_DIFFER = timedelta(minutes=5)
 _LARGE_TRASH = 256 * 1024 * 1024
+_LARGEST_PROJECT_FILE = 1 << 18
 
 
 class Observation(Part):
@@ -201,3 +202,29 @@ def look_at_machine(call: Call) -> Iterator[Observation]:
     yield Observation(area="version", level="ok", what=what)
     for notice in call.config.notices:
         yield Observation(area="settings", level="warning", what=notice, run="asnap config show --origin")
+    for file in _project_settings(Path.cwd()):
+        what = f"{file} is ignored: settings are not read from a project"
+        yield Observation(area="settings", level="hint", what=what, run="asnap paths")
+
+
+def _project_settings(directory: Path) -> Iterator[Path]:
+    """The files with settings for asnap at or above *directory*, up to the repository's root. They are not used."""
+    for place in (directory, *directory.parents):
+        if os.path.lexists(place / ".asnap.toml"):
+            yield place / ".asnap.toml"
+        if _has_our_table(place / "pyproject.toml"):
+            yield place / "pyproject.toml"
+        if (place / ".git").exists():
+            return
+
+
+def _has_our_table(path: Path) -> bool:
+    """Whether a ``pyproject.toml`` has a table for asnap. It may be a stranger's, so only a plain file is read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and b"[tool.asnap" in os.read(fd, _LARGEST_PROJECT_FILE)
+    finally:
+        os.close(fd)

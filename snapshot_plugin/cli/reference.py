@@ -24,7 +24,7 @@ Data goes to stdout, everything else to stderr. On a terminal there are tables a
 fields separated by tabs. `--json` prints one document and `--jsonl` one per line, each with `schema_version` and
 `kind`; `asnap schema` prints the JSON Schema of every one. Nothing is asked without a terminal, or with
 `--no-input`; commands that remove something then need `--yes`. A flag overrides `ASNAP_*` variables, which
-override the user's `config.toml`; a project's `.asnap.toml` can only ask for more safety: `asnap config show`.
+override the user's `config.toml`: `asnap config show`.
 
 An error says what happened, to which id, why, and on its last line the command to run next; with `--json` it is a
 document with `code`, `message`, `session_id`, `hint`, `next`, `retryable` and `cause`.

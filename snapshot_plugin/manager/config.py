@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from snapshot_plugin.errors import InvalidInput, SnapshotError
-from snapshot_plugin.inert import plain
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager import config_values as read
-from snapshot_plugin.manager.config_layers import (
-    Layer,
-    Origin,
-    environment_layer,
-    file_layer,
-    project_layer,
-    taken_from_project,
-)
+from snapshot_plugin.manager.config_layers import Layer, Origin, environment_layer, file_layer
 from snapshot_plugin.manager.places import default_storage_path, user_config_file
 
 if TYPE_CHECKING:
@@ -34,7 +26,6 @@ Span = float | str | timedelta
 _log = logging.getLogger(__name__)
 _DEFAULT = Origin(layer="default")
 _CODE = Origin(layer="code")
-_LONGEST_NOTICE = 400
 
 
 def _setting(default: Any, reader: read.Reader) -> Any:
@@ -119,17 +110,17 @@ class SnapshotConfig:
         cls,
         *,
         environ: Mapping[str, str] | None = None,
-        project_dir: Path | None = Path(),
         user_file: Path | None = None,
         **code: Any,
     ) -> Self:
-        """Read settings from all sources: code, environment, project file, user file, defaults, in this order.
+        """Read settings from all sources: code, environment, the user's file, defaults, in this order.
+
+        Files of a project are never read: a project may come from a stranger.
 
         Reads files: call it before the event loop starts.
 
         Args:
             environ: default: the process's own.
-            project_dir: where to look for a project file, here and above; None for no project file.
             user_file: default: ``config.toml`` in the user's configuration directory.
             code: settings given here override all others.
         """
@@ -137,54 +128,33 @@ class SnapshotConfig:
         if unknown := code.keys() - set(names):
             raise InvalidInput(f"there is no setting {min(unknown)!r}")
         environ = os.environ if environ is None else environ
-        project = project_layer(names, project_dir)
         layers = (
             Layer(dict.fromkeys(code, _CODE), code),
             environment_layer(names, environ),
             file_layer(names, user_file or user_config_file(environ)),
             Layer({"storage_path": _DEFAULT}, {"storage_path": str(default_storage_path(environ))}),
         )
-        return cls._from_layers(layers, project)
+        return cls._from_layers(layers)
 
     @classmethod
-    def _from_layers(cls, layers: tuple[Layer, ...], project: Layer) -> Self:
+    def _from_layers(cls, layers: tuple[Layer, ...]) -> Self:
         values: dict[str, Any] = {}
         origins: dict[str, Origin] = {}
         for layer in layers:
             for name in layer.values.keys() - values.keys():
                 origins[name] = layer.origin[name]
                 values[name] = _checked(name, layer.values[name], origins[name])
-        refused = list(cls._take_from_project(project, values, origins))
         config = cls(**values)
-        notices = tuple(notice for layer in (project, *layers) for notice in layer.notices) + tuple(refused)
+        notices = tuple(notice for layer in layers for notice in layer.notices)
         object.__setattr__(config, "_origins", origins)
         object.__setattr__(config, "_notices", notices)
         for notice in notices:
             _log.warning("%s", notice)
         return config
 
-    @classmethod
-    def _take_from_project(
-        cls, project: Layer, values: dict[str, Any], origins: dict[str, Origin]
-    ) -> Iterator[str]:
-        """Add the settings that a project may set to *values*; yield a notice for each of the others."""
-        defaults = {setting.name: setting.default for setting in fields(cls)}
-        for name, raw in project.values.items():
-            origin = project.origin[name]
-            try:
-                asked = _checked(name, raw, origin)
-                problem = taken_from_project(name, asked, values.get(name, defaults[name]))
-            except (SnapshotError, ValueError, TypeError, OverflowError) as error:
-                yield plain(f"{origin.where}: {error}")[:_LONGEST_NOTICE]
-                continue
-            if problem is None and origins.get(name, _DEFAULT).layer not in ("code", "environment"):
-                values[name], origins[name] = asked, origin
-            elif problem is not None:
-                yield plain(f"{origin.where}: {problem}")[:_LONGEST_NOTICE]
-
     @property
     def notices(self) -> tuple[str, ...]:
-        """What `load` ignored: unknown settings, and settings that a project may not change."""
+        """What `load` ignored: unknown settings."""
         found: tuple[str, ...] = getattr(self, "_notices", ())
         return found
 

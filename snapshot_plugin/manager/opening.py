@@ -54,7 +54,7 @@ def open_place(
             require_encryption(store)
         return store, False
     if config is None:
-        config = SnapshotConfig.load(project_dir=None)
+        config = SnapshotConfig.load()
     if store is not None:
         config = replace(config, storage_path=fspath(store))
     return open_configured_store(config), True

@@ -19,7 +19,6 @@ def test_each_setting_shows_its_origin(asnap: Asnap, home: Path, monkeypatch: py
     (home / "config" / "asnap" / "config.toml").write_text(
         "snapshot_interval = '1m'\nmax_snapshots_per_session = 3\n"
     )
-    (home / "work" / ".asnap.toml").write_text("max_snapshots_per_session = 4\nstorage_path = '/tmp/stolen'\n")
     monkeypatch.setenv("ASNAP_EXIT_TIMEOUT", "7s")
 
     ran = asnap("config", "show", "--origin", "--store", home / "s", "--json")
@@ -27,10 +26,9 @@ def test_each_setting_shows_its_origin(asnap: Asnap, home: Path, monkeypatch: py
     origin = {each["name"]: (each["value"], each["layer"]) for each in valid(Settings, ran.json)["settings"]}
     assert origin["storage_path"] == (str(home / "s"), "flag")
     assert origin["exit_timeout"] == (7.0, "environment")
-    assert origin["max_snapshots_per_session"] == (4, "project")
+    assert origin["max_snapshots_per_session"] == (3, "user")
     assert origin["snapshot_interval"] == (60.0, "user")
     assert origin["enable_persistence"] == (False, "default")
-    assert any("storage_path" in notice for notice in ran.json["notices"])
 
 
 def test_invalid_setting_names_the_file_it_is_in(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +48,11 @@ def test_long_running_programs_and_commands_use_the_same_store(home: Path) -> No
         for store in (run._opened(given)[1], Call(out=Output(), place=given).opened()):
             assert isinstance(store, FilesystemStore)
             assert store.path == place
+
+
+def test_a_warning_reads_as_a_sentence_and_with_verbose_names_its_module(asnap: Asnap, home: Path) -> None:
+    (home / "config" / "asnap").mkdir(parents=True)
+    (home / "config" / "asnap" / "config.toml").write_text("typo = 1\n")
+
+    assert asnap("list").err.startswith("warning: /")
+    assert asnap("list", "-v").err.startswith("snapshot_plugin.manager.config: /")

@@ -106,12 +106,13 @@ def test_clock_set_back_is_reported(asnap: Asnap, place: Path) -> None:
     assert levels(asnap("doctor", "--json"))["clock"] == "warning"
 
 
-def test_setting_a_project_file_may_not_set_is_a_warning(asnap: Asnap, home: Path) -> None:
-    (home / "work" / ".asnap.toml").write_text("storage_path = '/tmp/stolen'\n")
+@pytest.mark.parametrize(("file", "head"), [(".asnap.toml", ""), ("pyproject.toml", "[tool.asnap]\n")])
+def test_settings_in_a_project_are_named_as_ignored(asnap: Asnap, home: Path, file: str, head: str) -> None:
+    (home / "work" / file).write_text(f"{head}storage_path = '/tmp/stolen'\n")
 
     findings: list[Any] = asnap("doctor", "--json").json["findings"]
 
-    assert any(each["area"] == "settings" and "storage_path" in each["what"] for each in findings)
+    assert any(each["area"] == "settings" and f"{file} is ignored" in each["what"] for each in findings)
 
 
 @pytest.mark.parametrize("text", ["snapshot_interval = 'soon'\n", "this is no TOML ["])

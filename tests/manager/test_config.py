@@ -31,9 +31,7 @@ def write(tmp_path: Path) -> Write:
 
 def _load(tmp_path: Path, environ: dict[str, str] | None = None, **code: Any) -> SnapshotConfig:
     (tmp_path / ".git").mkdir(exist_ok=True)
-    return SnapshotConfig.load(
-        environ=environ or {}, project_dir=tmp_path / "project", user_file=tmp_path / "user.toml", **code
-    )
+    return SnapshotConfig.load(environ=environ or {}, user_file=tmp_path / "user.toml", **code)
 
 
 @pytest.mark.requirement(
@@ -51,90 +49,25 @@ def test_defaults_match_the_documentation() -> None:
 
 
 @pytest.mark.requirement("MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN")
-def test_code_beats_environment_beats_project_beats_user_beats_default(tmp_path: Path, write: Write) -> None:
-    names = ["snapshot_interval", "event_debounce", "spool_flush_interval", "retry_first", "retry_max"]
-    write("user.toml", "\n".join(f"{name} = 5" for name in names[:4]))
-    write("project/.asnap.toml", "\n".join(f"{name} = 2" for name in names[:3]))
+def test_code_beats_environment_beats_user_beats_default(tmp_path: Path, write: Write) -> None:
+    names = ["snapshot_interval", "event_debounce", "retry_first", "retry_max"]
+    write("user.toml", "\n".join(f"{name} = 5" for name in names[:3]))
     environ = {f"ASNAP_{name.upper()}": "3" for name in names[:2]}
     config = _load(tmp_path, environ, snapshot_interval=4)
-    assert [getattr(config, name) for name in names] == [4, 3, 2, 5, 60]
-    layers = [config.origin(name).layer for name in names]
-    assert layers == ["code", "environment", "project", "user", "default"]
+    assert [getattr(config, name) for name in names] == [4, 3, 5, 60]
+    assert [config.origin(name).layer for name in names] == ["code", "environment", "user", "default"]
     assert config.origin("event_debounce").where == "ASNAP_EVENT_DEBOUNCE"
-    assert config.origin("spool_flush_interval").where == str(tmp_path / "project" / ".asnap.toml")
     assert str(config.origin("retry_first")) == f"user {tmp_path / 'user.toml'}"
 
 
-def test_pyproject_table_is_found_from_a_subdirectory(tmp_path: Path, write: Write) -> None:
-    write("pyproject.toml", "[tool.asnap]\nsnapshot_interval = '2m'\nmax_snapshots_per_session = 20")
-    (tmp_path / "project").mkdir()
-    config = _load(tmp_path)
-    assert config.snapshot_interval == 120
-    assert config.keep == RetentionPolicy(keep_last=20)
-    assert config.origin("max_snapshots_per_session").layer == "project"
-
-
-def test_the_search_for_a_project_file_ends_at_the_repository_root(tmp_path: Path, write: Write) -> None:
-    write(".asnap.toml", "snapshot_interval = 7")
-    (tmp_path / "repository" / ".git").mkdir(parents=True)
-    inside = SnapshotConfig.load(environ={}, project_dir=tmp_path / "repository", user_file=tmp_path / "none.toml")
-    assert inside.origin("snapshot_interval").layer == "default"
-
-
-def test_without_a_project_directory_no_project_file_is_read(
-    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("file", "head"), [(".asnap.toml", ""), ("pyproject.toml", "[tool.asnap]\n")])
+def test_file_of_a_project_changes_no_setting(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch, file: str, head: str
 ) -> None:
-    write(".asnap.toml", "snapshot_interval = 7")
+    write(file, f"{head}snapshot_interval = 7\nstorage_path = '/stolen'")
     monkeypatch.chdir(tmp_path)
-    user = tmp_path / "none.toml"
-    assert SnapshotConfig.load(environ={}, user_file=user).snapshot_interval == 7
-    assert SnapshotConfig.load(environ={}, user_file=user, project_dir=None).snapshot_interval == 300
-
-
-def test_project_cannot_move_the_store_or_disable_encryption(tmp_path: Path, write: Write) -> None:
-    write("user.toml", "encryption = true\nstorage_path = '/kept'")
-    write("project/.asnap.toml", "encryption = false\nstorage_path = '/stolen'")
     config = _load(tmp_path)
-    assert (config.encryption, config.storage_path) == (True, "/kept")
-    assert len(config.notices) == 2
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "snapshot_on_exit = false",
-        "snapshot_on_signal = false",
-        "max_snapshots_per_session = 1",
-        "max_snapshots_per_session = 1000000",
-        "retention = {keep_last = 1}",
-        "exit_timeout = 0.001",
-        "snapshot_timeout = 0.001",
-        "snapshot_interval = '30d'",
-        "snapshot_interval = 0.001",
-        "event_debounce = 3600",
-        "spool_flush_interval = 3600",
-        "retry_max = 0.0001",
-        "max_concurrent_saves = 100000",
-        "enable_persistence = true",
-        "encryption = true",
-    ],
-)
-def test_project_cannot_lower_a_users_setting(tmp_path: Path, write: Write, line: str) -> None:
-    write("project/.asnap.toml", line)
-    config = _load(tmp_path)
-    name = line.partition(" ")[0]
-    assert getattr(config, name) == getattr(SnapshotConfig(), name)
-    assert config.origin(name).layer == "default"
-    assert name in config.notices[0]
-
-
-def test_project_may_raise_a_users_setting(tmp_path: Path, write: Write) -> None:
-    write("user.toml", "snapshot_on_exit = false\nsnapshot_interval = 600\nmax_snapshots_per_session = 3")
-    write("project/.asnap.toml", "snapshot_on_exit = true\nsnapshot_interval = 60\nmax_snapshots_per_session = 30")
-    config = _load(tmp_path)
-    assert (config.snapshot_on_exit, config.snapshot_interval, config.max_snapshots_per_session) == (True, 60, 30)
-    assert config.origin("snapshot_on_exit").layer == "project"
-    assert config.notices == ()
+    assert (config.origin("snapshot_interval").layer, config.notices) == ("default", ())
 
 
 @pytest.mark.requirement("MANAGER-CONFIG-UNKNOWN")
@@ -156,7 +89,7 @@ def test_store_is_named_by_asnap_store_or_is_in_the_data_directory(tmp_path: Pat
 
 def test_user_file_is_in_the_configuration_directory(tmp_path: Path, write: Write) -> None:
     write("asnap/config.toml", "snapshot_interval = '1h'")
-    config = SnapshotConfig.load(environ={"XDG_CONFIG_HOME": str(tmp_path)}, project_dir=None)
+    config = SnapshotConfig.load(environ={"XDG_CONFIG_HOME": str(tmp_path)})
     assert config.snapshot_interval == 3600
 
 

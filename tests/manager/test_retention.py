@@ -251,7 +251,7 @@ def test_the_same_table_works_in_a_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('max_sessions = 100\nmax_session_age = "90d"\n[retention]\nkeep_within = "2w"\n')
 
-    config = SnapshotConfig.load(environ={}, project_dir=None, user_file=file)
+    config = SnapshotConfig.load(environ={}, user_file=file)
 
     assert config.retention == RetentionPolicy(keep_within=timedelta(weeks=2))
     assert (config.max_sessions, config.max_session_age) == (100, 90 * 86400.0)

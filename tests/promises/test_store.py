@@ -285,21 +285,17 @@ def test_store_opens_with_a_key_from_each_source_and_no_other_key(tmp_path: Path
 @pytest.mark.requirement(
     "MANAGER-CONFIG-LAYERS", "MANAGER-CONFIG-ORIGIN", "MANAGER-CONFIG-UNKNOWN", "MANAGER-CONFIG-REFUSED"
 )
-def test_settings_come_from_variables_project_and_user_with_their_origin(tmp_path: Path) -> None:
+def test_settings_come_from_variables_and_the_user_with_their_origin(tmp_path: Path) -> None:
     user = User(tmp_path / "home", ASNAP_EVENT_DEBOUNCE="4")
     settings = user.home / ".config" / "asnap"
     settings.mkdir(parents=True)
     (settings / "config.toml").write_text(
         "event_debounce = 5\nspool_flush_interval = 5\nexit_timeout = 1\nretry_first = 2\ntypo = 1\n"
     )
-    (user.work / ".git").mkdir()
-    (user.work / ".asnap.toml").write_text("event_debounce = 3\nspool_flush_interval = 3\nexit_timeout = 3\n")
     shown = user.asnap("config", "show", "--origin", "--json").json
     found = {each["name"]: (each["value"], each["layer"]) for each in shown["settings"]}
     assert found["event_debounce"] == (4.0, "environment")
-    assert found["spool_flush_interval"] == (3.0, "project")
-    assert found["exit_timeout"] == (1.0, "user")  # a project may only ask for what loses less
-    assert any("exit_timeout" in notice for notice in shown["notices"])
+    assert found["spool_flush_interval"] == (5.0, "user")
     assert found["retry_first"] == (2.0, "user")
     assert found["snapshot_interval"] == (300.0, "default")
     assert "typo" not in found

@@ -62,7 +62,7 @@ class Settings(Document):
 def command(call: Call, *, action: str, origin: bool) -> Settings:
     """Show the settings in effect here.
 
-    A flag overrides ASNAP_* variables, which override the user's file. A project's file only asks for more safety.
+    A flag overrides ASNAP_* variables, which override the user's file.
     """
     from dataclasses import fields
 
