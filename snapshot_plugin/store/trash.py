@@ -76,9 +76,7 @@ class TrashDir:
         for entry in self.trash():
             if entry.token == token:
                 return entry, self._trash / f"{dirname_of(entry.session_id)}.{token}"
-        raise SnapshotNotFound(
-            f"nothing in the trash has the token {token}", hint="it was purged, or restored before"
-        )
+        raise _nothing(token)
 
     def trash(self) -> list[Trashed]:
         """See `FrameLog`."""
@@ -98,7 +96,10 @@ class TrashDir:
         ):
             if place.exists():
                 self._make_room(place, entry.session_id)
-            trashed.rename(place)
+            try:
+                trashed.rename(place)
+            except FileNotFoundError:
+                raise _nothing(token) from None
             sync_dir(self._sessions)
             sync_dir(self._trash)
         return entry.session_id
@@ -120,11 +121,13 @@ class TrashDir:
     def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
         """See `FrameLog`. A rename takes it out of the trash; only then are its files removed."""
         old = [entry for entry in self.trash() if now - entry.deleted_at >= older_than]
-        gone = [entry for entry in old if only in (None, entry.token)]
+        gone = []
         with disk_errors("emptying the trash"):
-            for entry in gone:
+            for entry in [entry for entry in old if only in (None, entry.token)]:
                 path = self._trash / f"{dirname_of(entry.session_id)}.{entry.token}"
-                path.rename(path.with_name(path.name + _PURGED))
+                with contextlib.suppress(FileNotFoundError):  # another process restored or purged it meanwhile
+                    path.rename(path.with_name(path.name + _PURGED))
+                    gone.append(entry)
             if gone:
                 sync_dir(self._trash)  # purged data must not reappear after a power cut
             for path in self._trash.glob(f"*{_PURGED}"):  # also those of a purge that was interrupted
@@ -132,18 +135,26 @@ class TrashDir:
             for path in self._trash.glob("*.tmp"):
                 begun = time_of(path.stem.rpartition(".")[2])
                 if begun and now - begun >= max(older_than, _SETTLED):
-                    shutil.rmtree(path)
+                    shutil.rmtree(path, ignore_errors=True)
         return gone
 
 
 def _entry(path: Path) -> Trashed | None:
+    """What the trash has at *path*; None if that is no entry, or one that is restored or purged meanwhile."""
     name, _, token = path.name.rpartition(".")
     session_id = session_id_of(name)
     deleted_at = time_of(token)
     if session_id is None or deleted_at is None:
         return None
-    size = sum(_share(file) for file in path.iterdir() if file.is_file())
+    try:
+        size = sum(_share(file) for file in path.iterdir() if file.is_file())
+    except FileNotFoundError:
+        return None
     return Trashed(session_id=session_id, token=token, deleted_at=deleted_at, size_bytes=size)
+
+
+def _nothing(token: str) -> SnapshotNotFound:
+    return SnapshotNotFound(f"nothing in the trash has the token {token}", hint="it was purged, or restored before")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@
         def code(self, place):                     # for another process: defines `live_place`
             return f"from my_package import MyPlace; live_place = MyPlace({str(place)!r})"
 
-`hold_sync`, `delete` and `undelete` are optional; without them, the tests that need them are skipped. If a lease ends some time
-after its owner died, override `outlive` to wait for that.
+`hold_sync`, `delete` and `undelete` are optional; without them, the tests that need them are skipped. If a lease
+ends some time after its owner died, override `outlive` to wait for that.
 """
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 

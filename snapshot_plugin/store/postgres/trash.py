@@ -82,9 +82,7 @@ class TrashRows:
     def _entry(self, token: str) -> Trashed:
         found = self._database.rows(f"{_ENTRY} = %s AND s.token <> ''", token)
         if not found:
-            raise SnapshotNotFound(
-                f"nothing in the trash has the token {token}", hint="it was purged, or restored before"
-            )
+            raise _nothing(token)
         return _trashed(found[0])
 
     def trash(self) -> list[Trashed]:
@@ -102,9 +100,11 @@ class TrashRows:
                 hint="restore the old one under another id, or delete the new one first",
             )  # fmt: skip
         self._must_be_nobodys(session_id)
-        self._database.rows(
-            "UPDATE {sessions} SET token = '', deleted_at = NULL WHERE sid = %s AND token = %s", session_id, token
-        )
+        if not self._database.rows(
+            "UPDATE {sessions} SET token = '', deleted_at = NULL WHERE sid = %s AND token = %s RETURNING place",
+            session_id, token,
+        ):  # fmt: skip
+            raise _nothing(token)
         self._respool(session_id, token)
         return session_id
 
@@ -133,6 +133,10 @@ class TrashRows:
             gone = [entry for entry in old if only in (None, entry.token)]
             removed = {token for (token,) in self._database.rows(_PURGE, [entry.token for entry in gone])}
         return [entry for entry in gone if entry.token in removed]
+
+
+def _nothing(token: str) -> SnapshotNotFound:
+    return SnapshotNotFound(f"nothing in the trash has the token {token}", hint="it was purged, or restored before")
 
 
 def _trashed(row: Row) -> Trashed:
