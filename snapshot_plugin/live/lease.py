@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
@@ -235,7 +236,7 @@ def _forget_in_child() -> None:
         lease._leave_to_parent()  # noqa: SLF001 — same module
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+forks.in_child(_forget_in_child)
 
 
 # The place of stores on a local disk ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     InvalidInput,
@@ -84,8 +85,8 @@ class Ledgers:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
-        self._locking = threading.Lock()
-        self._checking = threading.Lock()
+        self._locking = forks.lock()
+        self._checking = forks.lock()
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
         self._index = LedgerIndex(bucket)
@@ -103,7 +104,7 @@ class Ledgers:
     def exclusively(self, session_id: str) -> Iterator[None]:
         """See `FrameLog`. Other machines are not locked out; their writes make ours fail."""
         with self._locking:
-            lock = self._locks.setdefault(session_id, threading.RLock())  # gone with its last user
+            lock = self._locks.setdefault(session_id, forks.rlock())  # gone with its last user
         with lock:  # threads of this process run one at a time
             self._pins[session_id] = None
             try:
