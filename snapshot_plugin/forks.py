@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, TypeVar
-from weakref import WeakMethod, WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 __all__ = ["condition", "event", "in_child", "lock", "rlock"]
 
@@ -41,12 +41,15 @@ def event() -> threading.Event:
 
 def in_child(work: Callable[[], object]) -> None:
     """Call *work* in every forked child, once its locks are renewed. The object of a method is kept weakly."""
-    _works[WeakMethod(work, _forget) if isinstance(work, MethodType) else lambda: work] = None
+    if isinstance(work, MethodType):
+        _methods.setdefault(work.__self__, []).append(work.__func__)
+    else:
+        _functions.append(work)
 
 
 _locks: WeakSet[Any] = WeakSet()
-_works: dict[Callable[[], Callable[[], object] | None], None] = {}
-"""Returns each work, if its object is still there."""
+_methods: WeakKeyDictionary[object, list[Callable[..., object]]] = WeakKeyDictionary()
+_functions: list[Callable[[], object]] = []
 
 
 def _renewed(made: L) -> L:
@@ -54,16 +57,14 @@ def _renewed(made: L) -> L:
     return made
 
 
-def _forget(gone: Any) -> None:
-    _works.pop(gone, None)
-
-
 def _begin() -> None:
-    for each in list(_locks):
-        each._at_fork_reinit()  # noqa: SLF001 — as logging and concurrent.futures do
-    for found in list(_works):
-        if work := found():
-            work()
+    for made in list(_locks):
+        made._at_fork_reinit()  # noqa: SLF001 — as logging and concurrent.futures do
+    for work in _functions:
+        work()
+    for owner, works in list(_methods.items()):
+        for each in works:
+            each(owner)
 
 
 os.register_at_fork(after_in_child=_begin)
