@@ -9,12 +9,12 @@ import contextlib
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotNotFound
 from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id
@@ -57,7 +57,7 @@ WORKFLOW = "+workflow"
 """The suffix of a workflow's session id, because a conversation may have the same name."""
 _RESERVED = re.compile(r"\+(memory|subgraphs|workflow)$|~[0-9a-f]{24}$")
 _OPEN: WeakValueDictionary[Any, SnapshotStore] = WeakValueDictionary()
-_LOCK = threading.Lock()
+_LOCK = forks.lock()
 
 
 def open_place(place: Place, key: Key = None) -> SyncStore:
@@ -103,7 +103,7 @@ class SharedSession:
 
     def __init__(self, store: SyncStore, session_id: str) -> None:
         self.store, self.session_id = store, session_id
-        self.lock = threading.RLock()
+        self.lock = forks.rlock()
         self.seq = 0
         """The number of the snapshot that `current` returned last; 0 if there was none."""
         self._snapshot: SessionSnapshot | None = None

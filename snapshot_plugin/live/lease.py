@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
@@ -32,6 +33,7 @@ from snapshot_plugin.live.spool_format import Record, read_spool, spool_has_reco
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE
 from snapshot_plugin.store.files import disk_errors, locked, unlock, write_all
 
 if TYPE_CHECKING:
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FileHold", "FilePlace", "Lease", "Owner", "lease_of", "let_go"]
 
-_NAME: Final = ".lease"
-_GATE: Final = ".lease.gate"
 _GATE_TIMEOUT: Final = 5.0
 _PROGRAM_CHARS: Final = 40
 _LONGEST: Final = 64 * 1024
@@ -107,7 +107,7 @@ class Lease:
         """The previous owner, if it ended without a proper stop; otherwise None."""
         self.epoch = epoch
         """The fencing number: higher than that of every earlier holder of this session."""
-        self._path = directory / _NAME
+        self._path = directory / LEASE
         self._identity = os.fstat(fd)
         self._fd = fd
         _held.add(self)
@@ -167,7 +167,7 @@ def let_go(fd: int) -> None:
 
 def lease_of(directory: Path) -> Ownership:
     """The living or dead owner of the session in *directory*; neither after a proper stop. Changes nothing."""
-    if not (directory / _NAME).exists():
+    if not (directory / LEASE).exists():
         return Ownership()
     with _opened(directory) as fd:
         name = Owner.read(fd)
@@ -180,9 +180,9 @@ def _opened(directory: Path, flags: int = 0) -> Iterator[int]:
     """Open the lease file with the gate locked, so that no other process reads or takes the lease."""
     with (
         disk_errors("looking at the session's lease", session_id=_session_id(directory)),
-        locked(directory / _GATE, session_id=_session_id(directory), timeout=_GATE_TIMEOUT),
+        locked(directory / LEASE_GATE, session_id=_session_id(directory), timeout=_GATE_TIMEOUT),
     ):
-        fd = os.open(directory / _NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        fd = os.open(directory / LEASE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         try:
             yield fd
         finally:
@@ -199,7 +199,7 @@ def _lock(fd: int, kind: int) -> bool:
 
 def _next_epoch(directory: Path) -> int:
     """Increment the epoch in the gate, which the caller has locked. Written before the new epoch is used."""
-    fd = os.open(directory / _GATE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(directory / LEASE_GATE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         text = os.pread(fd, 32, 0).strip()
         epoch = int(text) + 1 if text.isdigit() else 1
@@ -214,7 +214,7 @@ def _session_id(directory: Path) -> str:
 
 
 def _stranger(directory: Path) -> Owner:
-    since = datetime.fromtimestamp((directory / _NAME).stat().st_mtime, UTC)
+    since = datetime.fromtimestamp((directory / LEASE).stat().st_mtime, UTC)
     return Owner(pid=0, host="unknown", since=since)
 
 
@@ -236,7 +236,7 @@ def _forget_in_child() -> None:
         lease._leave_to_parent()  # noqa: SLF001 — same module
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+forks.in_child(_forget_in_child)
 
 
 # The place of stores on a local disk ----------------------------------------------------------------------

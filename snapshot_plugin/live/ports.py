@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from snapshot_plugin import forks
 from snapshot_plugin.live.spool_format import Record
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -258,7 +259,7 @@ class LiveContext:
     reducers: Mapping[str, Reduce] = field(default_factory=dict)
     recorded: Callable[[], None] = lambda: None
     """Called after an append that is not flushed yet, unless `flush_due` is set."""
-    flush_due: threading.Event = field(default_factory=threading.Event)
+    flush_due: threading.Event = field(default_factory=forks.event)
     touch: Callable[[LiveSession], None] = lambda _session: None
     """Called when a session should be saved soon."""
     overtaken: Callable[[LiveSession], object] = lambda _session: None

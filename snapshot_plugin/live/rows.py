@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     Fenced,
@@ -118,15 +119,19 @@ class RowHold:
         self._session_id, self._rows, self._sealing = session_id, rows, sealing
         self._sid = short_id(session_id)
         self._previous = taken.previous
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         """Guards the order of appends. Never held during a flush."""
         self._is_over = self._unsynced = False
         self._last = taken.last
         self._found = self._opened(taken)
+        forks.in_child(self._leave_to_parent)
 
     def begin(self) -> None:
         """Start renewing the lease. Call this once the lease is durable."""
         self._rows.hold(self._sid, self.epoch, self._on_fenced, self._on_asked)
+
+    def _leave_to_parent(self) -> None:
+        self._is_over = True
 
     def watch(self, overtaken: Callable[[], None]) -> None:
         """See `Hold`. Detected at the next statement, or when the lease is renewed."""
@@ -183,7 +188,7 @@ class RowHold:
     def is_fenced(self) -> bool:
         """See `Hold`. Queries the database; False while it does not answer."""
         try:
-            return not self._rows.is_current(self._sid, self.epoch)
+            return self._is_over or not self._rows.is_current(self._sid, self.epoch)
         except SnapshotError:
             return False
 
@@ -196,10 +201,7 @@ class RowHold:
         """See `Hold`. Numbers that may have been written before the connection broke are not reused."""
         bodies = [encoded(record, self._session_id) for record in records]
         with self._lock:
-            if self._is_over:
-                raise StoreUnavailable(
-                    f"session {self._session_id!r} was released", session_id=self._session_id, hint="take it again"
-                )
+            self._must_be_held()
             if not bodies:
                 return self._last
             numbered = [(n, self._sealing.seal(n, body)) for n, body in enumerate(bodies, self._last + 1)]
@@ -212,6 +214,12 @@ class RowHold:
             self._last = numbered[-1][0]
             self._unsynced = True
             return self._last
+
+    def _must_be_held(self) -> None:
+        if self._is_over:
+            raise StoreUnavailable(
+                f"session {self._session_id!r} was released", session_id=self._session_id, hint="take it again"
+            )
 
     def flush(self) -> None:
         """See `Hold`."""
@@ -230,6 +238,7 @@ class RowHold:
     def truncate(self, upto: int) -> None:
         """See `Hold`."""
         with self._lock, self._telling():
+            self._must_be_held()
             if upto > self._last or not self._rows.are_dropped(self._sid, self.epoch, upto):
                 self._rows.truncate(self._sid, self.epoch, upto)
             self._last = max(self._last, upto)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.session import LiveSession
+from snapshot_plugin import forks
 
 __all__ = ["FLUSH_INTERVAL", "FlushThread", "SaveThread", "Schedule", "backoff"]
 
@@ -80,10 +81,14 @@ class SaveThread:
     """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = forks.condition()
         self._due: dict[LiveSession, Schedule] = {}
         self._thread: threading.Thread | None = None
         self._is_stopped = False
+        forks.in_child(self._forked)
+
+    def _forked(self) -> None:
+        self._thread, self._due = None, {}  # the parent saves its sessions
 
     def touch(self, session: LiveSession) -> None:
         """Save *session* soon. Calls until then are coalesced into one save."""
@@ -132,11 +137,16 @@ class FlushThread:
 
     def __init__(self, flush: Callable[[], None], *, interval: float = FLUSH_INTERVAL) -> None:
         self._flush, self._interval = flush, interval
-        self.due = threading.Event()
+        self.due = forks.event()
         """Set while a flush is due: `wake` would do nothing."""
-        self._starting = threading.Lock()
+        self._starting = forks.lock()
         self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
+        self._stopped = forks.event()
+        forks.in_child(self._forked)
+
+    def _forked(self) -> None:
+        self._thread = None
+        self.due.clear()
 
     def wake(self) -> None:
         """Schedule a flush. Calls while one is due return immediately."""

@@ -17,12 +17,12 @@ Store calls and disk waits are written as `Steps`, which run both in threads and
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
@@ -70,7 +70,7 @@ class LiveSession:
         self._saved: NewestSave | None = None
         self._lock = self._spool.lock
         """Also keeps spool and reducer in the same order."""
-        self._saving = threading.Lock()
+        self._saving = forks.lock()
         self._changes = self._saved_changes = 0
         """How often the session has changed, and how many of these changes a snapshot holds."""
         self._is_scheduled = self._is_closed = False

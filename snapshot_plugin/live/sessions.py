@@ -7,11 +7,11 @@ threads save and flush (`schedule`).
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
@@ -69,9 +69,10 @@ class LiveSessions:
         self.is_stopped = False
         self._reducer = reducer
         self.clock = clock
-        self._free = threading.Condition()
+        self._free = forks.condition()
         self._busy: set[str] = set()
         """The sessions that a thread begins, resumes or finishes now."""
+        forks.in_child(self._forked)
         self.patience = 30.0
         """Seconds to wait for such a thread: a disk may never answer."""
         self._saves = SaveThread()
@@ -92,6 +93,9 @@ class LiveSessions:
             overtaken=self._overtaken,
             forget=self._saves.forget,
         )
+
+    def _forked(self) -> None:
+        self._busy = set()
 
     def _overtaken(self, live: LiveSession) -> None:
         self.overtaken(live)

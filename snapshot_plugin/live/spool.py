@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from zlib import crc32
 
+from snapshot_plugin import forks
 from snapshot_plugin.codec.frame import MAX_FRAME
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.live.spool_format import (
@@ -80,9 +80,9 @@ class Spool:
         self._seed = seed_of(session_id)
         self._is_sealed = keys is not None
         self._sealing = Sealing(session_id, keys)
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         """Guards the fields below. Held briefly, never during a sync."""
-        self._syncing = threading.Lock()
+        self._syncing = forks.lock()
         """Held by flush, truncate and close, so that only one of them runs at a time. Taken before `_lock`."""
         self._fd = -1
         self._base = self._last = self._end = 0
@@ -93,6 +93,7 @@ class Spool:
         self._unlisted = False
         self._sync_failed = False
         self._promised = 0
+        forks.in_child(self.close)  # the parent goes on writing to the file
 
     @classmethod
     def open(cls, directory: Path, *, session_id: str, keys: SessionKeys | None = None) -> Self:
@@ -188,6 +189,7 @@ class Spool:
 
     def _drop(self, upto: int) -> None:
         with self._syncing, disk_errors("truncating the spool", session_id=self._session_id):
+            self._open_fd()
             if not self._dropped_in_place(upto):
                 self._rewrite(upto)
 

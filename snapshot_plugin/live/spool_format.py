@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, KeyMissing, SnapshotCorrupted
+from snapshot_plugin.store.filenames import SPOOL
 from snapshot_plugin.store.files import disk_errors
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ __all__ = [
     "unsaved",
 ]
 
-NAME: Final = "live"
+NAME: Final = SPOOL
 
 _MAGIC: Final = b"ASNAPSP1"
 _START: Final = struct.Struct("<8sQ")

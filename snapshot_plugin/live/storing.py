@@ -11,12 +11,12 @@ store, and moves file work to a worker thread.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.ports import Hold, LiveContext, LivePlace
@@ -120,7 +120,7 @@ class LeasedSpool:
     def __init__(self, session_id: str, context: LiveContext, overtaken: Callable[[], None]) -> None:
         self.hold: Hold | None = None
         """The lease and the spool; None while this process does not have them."""
-        self.lock = threading.RLock()
+        self.lock = forks.rlock()
         """Guards the order of appends. Never held during a sync or a save."""
         self.refused = self.made_good = 0
         """How many records the spool did not take, and how many of them a snapshot holds."""
@@ -131,7 +131,7 @@ class LeasedSpool:
         self.fenced: Fenced | None = None
         """Why the lease is not taken again: another process took the session over."""
         self._session_id, self._context, self._overtaken = session_id, context, overtaken
-        self._swapping = threading.Lock()
+        self._swapping = forks.lock()
         self._upto = 0
 
     @property

@@ -16,6 +16,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import MemoryChange, Outcome, Persistence, Saved
@@ -62,8 +63,8 @@ class MemoryEngine:
         self._why = ""
         self._problems: tuple[str, ...] = ()
         self._notices: deque[str] = deque(maxlen=20)
-        self._guard = threading.RLock()  # taken after the file lock, never before it
-        self._ended = threading.Event()
+        self._guard = forks.rlock()  # taken after the file lock, never before it
+        self._ended = forks.event()
         self._flusher: threading.Thread | None = None
 
     def change(self, op: Any, name: Name | None = None, data: Any = None) -> MemoryChange:

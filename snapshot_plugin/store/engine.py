@@ -6,15 +6,14 @@ its end (`StoreCore`). Cancellation therefore never finds a save half done.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from weakref import WeakSet
 
 import anyio
 
+from snapshot_plugin import forks
 from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import StoreUnavailable, WrongKey
@@ -99,7 +98,7 @@ class LogStore:
         self.core = StoreCore(self)
         self._sync = SyncStore(self)
         self._closed = self._is_ready = False
-        _stores.add(self)
+        forks.in_child(self.forked)
 
     capabilities = Capabilities()
     effort: Effort = "hot"
@@ -150,6 +149,11 @@ class LogStore:
 
     def segment_finished(self, session_id: str) -> None:
         """A segment will not grow any more; a store may compress it better now."""
+
+    def forked(self) -> None:
+        """Called in a forked child: the parent's threads, and the saves that they have under way, are not here."""
+        self.turns = Turns()
+        self.core.begin()
 
     def finish(self) -> None:
         """Finish background work and close files."""
@@ -323,16 +327,3 @@ class LogStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-_stores: WeakSet[LogStore] = WeakSet()
-
-
-def _forked() -> None:
-    """In a forked child: the parent's threads, and the saves that they have under way, are not here."""
-    for store in _stores:
-        store.turns = Turns()
-        store.core.begin()
-
-
-os.register_at_fork(after_in_child=_forked)

@@ -12,7 +12,10 @@ from snapshot_plugin.errors import InvalidSessionId
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.log import SessionEntry, undisturbed
 
-__all__ = ["SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
+__all__ = ["LEASE", "LEASE_GATE", "SPOOL", "SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
+
+LEASE, LEASE_GATE, SPOOL = ".lease", ".lease.gate", "live"
+"""The files of a live session; `snapshot_plugin.live` writes them."""
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 

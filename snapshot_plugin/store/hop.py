@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -25,6 +24,7 @@ import anyio.to_thread
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import Turns
+from snapshot_plugin import forks
 
 __all__ = ["in_thread", "in_turn"]
 
@@ -165,7 +165,7 @@ class _Ended:
     """Finished jobs of one event loop. The loop is woken once for all jobs that end before it runs."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._jobs: list[_Job] = []
 
     def put(self, job: _Job) -> None:
@@ -202,7 +202,7 @@ class _Threads:
     def begin(self) -> None:
         """Start without threads: initially, and in a forked child, which inherits none."""
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._count = self._underway = 0
 
     def take(self, job: _Job) -> None:
@@ -240,4 +240,4 @@ class _Threads:
 
 
 _threads = _Threads()
-os.register_at_fork(after_in_child=_threads.begin)
+forks.in_child(_threads.begin)

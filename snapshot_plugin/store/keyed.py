@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from snapshot_plugin import forks
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource, Passphrase
@@ -74,7 +74,7 @@ class KeyedStore(LogStore):
                 f"a key is given as {type(key).__name__}", hint="pass a passphrase as str, or a KeySource"
             )
         self._source = Passphrase(key) if isinstance(key, str) else key
-        self._opening = threading.Lock()
+        self._opening = forks.lock()
         self._store_id: str | None = None
         self._keyset: Keyset | None = None
         self._keys: Recent[SessionKeys] = Recent(_SESSIONS)
@@ -84,7 +84,12 @@ class KeyedStore(LogStore):
         """Where a plain store on a disk gets its keys when it is encrypted."""
         self.key_label = ""
         """The label of the slot that a new store is made with."""
-        self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
+        self._worker = _worker() if background else None
+
+    def forked(self) -> None:
+        """See `LogStore`."""
+        super().forked()
+        self._worker = _worker() if self._worker else None  # its thread is not here
 
     # Opening ---------------------------------------------------------------------------------------------
 
@@ -260,3 +265,7 @@ class KeyedStore(LogStore):
                 rewrite.settle(self.frames, session_id, self.session_keys(session_id))
             if time.monotonic() > enough:
                 break
+
+
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "asnap-compact")

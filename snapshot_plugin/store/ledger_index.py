@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, many_at_once
@@ -62,7 +62,7 @@ class LedgerIndex:
         self._batches: list[str] = []
         self._left: list[str] = []
         self._unindexed = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def note(self, name: str, row: Indexed) -> None:
         """This process has written a ledger. One call in some hundred makes a request. May fail silently."""

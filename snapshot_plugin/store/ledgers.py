@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakValueDictionary
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     InvalidInput,
@@ -82,8 +84,9 @@ class Ledgers:
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self._locks: dict[str, threading.RLock] = {}
-        self._checking = threading.Lock()
+        self._locks: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+        self._locking = forks.lock()
+        self._checking = forks.lock()
         self._own: dict[str, Seen] = {}
         self._thread = threading.local()
         self._index = LedgerIndex(bucket)
@@ -100,7 +103,9 @@ class Ledgers:
     @contextlib.contextmanager
     def exclusively(self, session_id: str) -> Iterator[None]:
         """See `FrameLog`. Other machines are not locked out; their writes make ours fail."""
-        with self._locks.setdefault(session_id, threading.RLock()):  # threads of this process run one at a time
+        with self._locking:
+            lock = self._locks.setdefault(session_id, forks.rlock())  # gone with its last user
+        with lock:  # threads of this process run one at a time
             self._pins[session_id] = None
             try:
                 yield

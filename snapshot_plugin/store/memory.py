@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from snapshot_plugin import forks
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
@@ -30,7 +30,7 @@ class MemoryLog:
         self._rewritten: Counter[str] = Counter()
         self._trash: dict[str, tuple[Trashed, tuple[bytes, ...], int]] = {}
         self._aside: list[tuple[str, bytes]] = []
-        self._lock = threading.RLock()
+        self._lock = forks.rlock()
 
     @contextlib.contextmanager
     def exclusively(self, session_id: str) -> Iterator[None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from snapshot_plugin import forks
 
 __all__ = ["Recent"]
 
@@ -17,7 +18,7 @@ class Recent(Generic[T]):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: dict[str, T] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.get: Callable[[str], T | None] = self._entries.get
         """The entry with a name, if it is still there. Does not count as a use."""
 
@@ -42,12 +43,6 @@ class Recent(Generic[T]):
     def values(self) -> list[T]:
         """The entries alone."""
         return [entry for _, entry in self.items()]
-
-    def copy(self) -> Recent[T]:
-        """The same entries with another lock: in a forked child, a thread of the parent may hold this one."""
-        twin: Recent[T] = Recent(self._limit)
-        twin._entries.update(self._entries)
-        return twin
 
     def clear(self) -> None:
         """Remove all entries."""

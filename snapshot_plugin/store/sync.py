@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from snapshot_plugin import forks
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import RetentionPolicy
@@ -49,7 +50,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = forks.lock()
         self._waiting: dict[str, deque[Sleeper]] = {}
 
     def enter(self, session_id: str, make: Callable[[], S]) -> S | None:

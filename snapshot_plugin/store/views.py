@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from snapshot_plugin import forks
 from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key, section_paths
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
@@ -105,7 +105,7 @@ class Views:
         self._log, self._keys_of, self._limit = log, keys_of, cache_bytes
         self._kept: dict[tuple[str | int | None, ...], _Lines] = {}
         self._size = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._found: Recent[FoundSnapshot] = Recent(_FOUND)
 
     def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:

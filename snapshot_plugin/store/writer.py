@@ -244,7 +244,6 @@ class Writers:
         There, a save of the parent may be under way, and its frame must not be taken for a failed one of ours.
         """
         self._writers: Recent[SessionWriter] = Recent(self._limit)
-        self._saved = self._saved.copy()
         self._read: Recent[Loaded] = Recent(_READ)
 
     def load(

@@ -9,8 +9,8 @@
         def code(self, place):                     # for another process: defines `live_place`
             return f"from my_package import MyPlace; live_place = MyPlace({str(place)!r})"
 
-`hold_sync` and `delete` are optional; without them, the tests that need them are skipped. If a lease ends some time
-after its owner died, override `outlive` to wait for that.
+`hold_sync`, `delete` and `undelete` are optional; without them, the tests that need them are skipped. If a lease
+ends some time after its owner died, override `outlive` to wait for that.
 """
 # ruff: noqa: S101, D102, PLR2004 — a test suite: its names are its docstrings
 
@@ -31,7 +31,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from snapshot_plugin.errors import Fenced, InvalidInput, SessionLocked, SnapshotCorrupted, StoreUnavailable
+from snapshot_plugin.errors import (
+    Conflict,
+    Fenced,
+    InvalidInput,
+    SessionLocked,
+    SnapshotCorrupted,
+    StoreUnavailable,
+)
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.ports import Hold, LivePlace, Record
 
@@ -76,6 +83,11 @@ class LiveContract:
         """Delete the live session, as another process would. Optional."""
         _ = place, session_id
         pytest.skip("this suite does not say how to delete a live session (delete)")
+
+    def undelete(self, place: Any) -> None:
+        """Bring the session that `delete` deleted back, as another process would. Optional."""
+        _ = place
+        pytest.skip("this suite does not say how to bring a deleted session back (undelete)")
 
     def outlive(self, place: Any, session_id: str) -> None:
         """Return once the lease of a killed owner has expired. Optional: the lease may end immediately."""
@@ -333,6 +345,26 @@ class LiveContract:
         assert not again.is_fenced
         assert live.owner("s") == _us()
         again.release()
+
+    def test_a_deleted_session_stays_in_the_trash_while_a_live_one_has_its_id(self, place: Any) -> None:
+        self.delete(place, "s")
+        live = self.open(place)
+        hold = live.take("s", _us())
+        hold.append([{"n": 1}])
+        with pytest.raises(SessionLocked):
+            self.undelete(place)
+        assert hold.append([{"n": 2}]) == 2
+        hold.flush()
+        assert not hold.is_fenced
+        hold.release()
+        with pytest.raises(Conflict):  # its words are in no snapshot yet
+            self.undelete(place)
+        again = live.take("s", _us())
+        assert [record.n for record in again.unsaved(0)] == [1, 2]
+        again.truncate(2)
+        again.release()
+        self.undelete(place)
+        assert (live.owner("s"), live.is_abandoned("s")) == (None, False)
 
     # Inside ----------------------------------------------------------------------------------------------
 

@@ -10,11 +10,13 @@ import pytest
 
 from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.live.lease import Lease, Owner
+from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.operations.undo import Undone
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 from tests.cli.terminal import Terminal
+from tests.live.events import Said, blank, texts
 
 
 def loaded(place: Path, session_id: str) -> SessionSnapshot:
@@ -313,3 +315,23 @@ def test_list_of_operations_fits_a_narrow_window(asnap: Asnap, place: Path) -> N
         assert [line.split()[-1] for line in terminal.lines if "rename " in line and "undid" not in line] == [
             "undone"
         ]
+
+
+@pytest.mark.requirement("STORE-UNDELETE")
+def test_undo_of_a_forget_leaves_a_new_live_session_of_that_id_alone(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa", title="old"))
+    assert asnap("forget", "01aaaa", "--yes").code == 0
+    new = LiveSessions(FilesystemStore(place, background=False), Said)
+    live = new.begin(blank("01aaaa"))
+    assert live.record({"say": "first"}, durable=True)
+
+    ran = asnap("undo")
+
+    assert (ran.code, "live" in ran.err) == (6, True), ran.err
+    assert live.record({"say": "second"}, durable=True)
+    new.close()
+    assert texts(loaded(place, "01aaaa")) == ["first", "second"]
+    assert asnap("forget", "01aaaa", "--yes").code == 0
+    trashed = asnap("undo", "--list", "--json").json["operations"]
+    assert asnap("undo", trashed[1]["id"]).code == 0
+    assert loaded(place, "01aaaa").title == "old"

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import get_args
@@ -109,6 +110,20 @@ def test_inflating_stops_at_the_declared_size(size: int) -> None:
     for wrong in {size + 1, size + 1000, max(0, size - 1), size // 2} - {size}:
         with pytest.raises(SnapshotCorrupted):
             inflate(packed, wrong)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("megabytes", [60, 600])
+def test_a_stream_that_yields_far_more_than_it_declares_takes_little_memory(megabytes: int) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    forged = b"".join(packer.compress(bytes(1 << 20)) for _ in range(megabytes)) + packer.flush()
+    tracemalloc.start()
+    try:
+        with pytest.raises(SnapshotCorrupted):
+            inflate(forged, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 140 << 20  # libraries copy it once when it grows
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("library")

@@ -55,6 +55,10 @@ class TestFilePlace(LiveContract):
         other.save(make_snapshot("something to delete", session_id=session_id))
         other.delete(session_id)
 
+    def undelete(self, place: Any) -> None:
+        other = FilesystemStore(place, key=self.key, background=False).sync
+        other.undelete(other.trash()[-1].token)
+
 
 class TestSealedFilePlace(TestFilePlace):
     key = KEY

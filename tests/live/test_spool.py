@@ -261,16 +261,15 @@ CRASHING_TRUNCATE = """
     for k in itertools.count():
         directory = root / str(k)
         directory.mkdir()
-        spool = Spool.open(directory, session_id="session-1")
-        for i in range(5):
-            spool.append({"i": "x" * size})
         child = os.fork()
         if child == 0:
+            spool = Spool.open(directory, session_id="session-1")
+            for i in range(5):
+                spool.append({"i": "x" * size})
             die_before_call(k)
             spool.truncate(upto)
             os._exit(0)
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        spool.close()
         left, torn, damage = state(directory)
         again = Spool.open(directory, session_id="session-1")
         new = again.append({})

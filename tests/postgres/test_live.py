@@ -75,6 +75,10 @@ class TestRowPlace(LiveContract):
         other.save(make_snapshot("something to delete", session_id=session_id))
         other.delete(session_id)
 
+    def undelete(self, place: str) -> None:
+        other = PostgresStore(place, key=self.key, background=False).sync
+        other.undelete(other.trash()[-1].token)
+
 
 class TestSealedRowPlace(TestRowPlace):
     key = KEY

@@ -10,10 +10,13 @@ from itertools import count, islice
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore as Objects
 
 from snapshot_plugin.codec import frame
+from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
 
@@ -56,3 +59,9 @@ def test_unused_sessions_use_no_memory(tmp_path: Path, monkeypatch: pytest.Monke
 
     with FilesystemStore(tmp_path, limits=limits, background=False).sync as store:
         assert growth(sessions(store)) < 800
+
+
+def test_a_bucket_keeps_no_lock_of_a_session_that_nobody_saves() -> None:
+    with ObjectStore(Bucket(Objects(), name="memory"), background=False).sync as store:
+        list(islice(sessions(store), 3))
+        assert len(store._store.frames._locks) == 0  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +81,111 @@ assert store.sync.load("session").messages[-1].text == "of the child"
 
 @pytest.mark.parametrize("program", [_LOCKED, _IN_TURN], ids=["while the session is locked", "during a save"])
 def test_a_fork_during_a_save_stops_neither_process(tmp_path: Path, program: str) -> None:
+    run(program, tmp_path)
+
+
+def run(program: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=path)
 
     assert done.returncode == 0, done.stderr
+
+
+HELD = (
+    _PROGRAM
+    + """
+from snapshot_plugin.live.sessions import LiveSessions
+from tests.live.events import Said, blank, texts
+
+store = FilesystemStore(sys.argv[1] + "-sealed", key="asnap-key-" + "A" * 43, lock_timeout=1.0)
+store.sync.save(first)
+sessions = LiveSessions(store, Said)
+live = sessions.begin(blank("live"))
+live.record({"say": "of the parent"}, durable=True)
+late = FilesystemStore(sys.argv[1] + "-sealed", key="asnap-key-" + "A" * 43)
+held, go_on = threading.Event(), threading.Event()
+
+
+def hold():
+    with LOCK:
+        held.set()
+        go_on.wait(30)
+
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait(30)
+
+
+def work():
+    store.sync.save(store.sync.load("session").append(make_message("of the child")), tags=["child"])
+    store.sync.page("session")
+    assert len(late.sync.list()) == 1  # the live session is not saved yet
+    store.reload_keys()
+    other = sessions.begin(blank("of the child"))
+    assert other.record({"say": "a word"}, durable=True)
+    assert sessions.finish("of the child")
+    store.close()
+
+
+ended(child(work))
+go_on.set()
+holder.join(30)
+assert live.record({"say": "more"}, durable=True)
+sessions.close()
+assert texts(store.sync.load("live")) == ["of the parent", "more"]
+assert texts(store.sync.load("of the child")) == ["a word"]
+"""
+)
+
+_LOCKS = [
+    "store.frames._known._lock",
+    "store._keys._lock",
+    "late._opening",
+    "store.core._views._lock",
+    "store._worker._shutdown_lock",
+    "sessions._free",
+    "sessions._saves._changed",
+    "sessions._flushes._starting",
+]
+
+
+@pytest.mark.parametrize("lock", _LOCKS)
+def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(tmp_path: Path, lock: str) -> None:
+    run(HELD.replace("LOCK", lock), tmp_path)
+
+
+RECORDED = (
+    _PROGRAM
+    + """
+from snapshot_plugin.live.sessions import LiveSessions
+from tests.live.events import Said, blank, texts
+
+sessions = LiveSessions(store, Said)
+live = sessions.begin(blank("live"))
+assert live.record({"say": "before"}, durable=True)
+said, heard = os.pipe()
+
+
+def work():
+    os.read(said, 1)
+    assert not live.record({"say": "by the child, which does not own the session"})
+    assert not live.record({"say": "by the child"}, durable=True)
+    sessions.close()
+
+
+pid = child(work)
+assert live.record({"say": "after"}, durable=True)
+os.write(heard, b".")
+ended(pid)
+assert live.record({"say": "last"}, durable=True)
+sessions.close()
+assert texts(store.sync.load("live")) == ["before", "after", "last"]
+"""
+)
+
+
+@pytest.mark.requirement("STORE-LIVE-FORK")
+def test_a_child_cannot_write_to_the_live_session_of_its_parent(tmp_path: Path) -> None:
+    run(RECORDED, tmp_path)

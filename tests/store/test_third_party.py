@@ -167,11 +167,12 @@ class SqliteLog:
         return found[0]
 
     def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
-        old = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
-        gone = [trashed for trashed in old if only in (None, trashed.token)]
-        for trashed in gone:
-            self._rows("DELETE FROM frames WHERE token = ?", trashed.token)
-            self._rows("DELETE FROM sessions WHERE token = ?", trashed.token)
+        with self.exclusively(""):
+            old = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
+            gone = [trashed for trashed in old if only in (None, trashed.token)]
+            for trashed in gone:
+                self._rows("DELETE FROM frames WHERE token = ?", trashed.token)
+                self._rows("DELETE FROM sessions WHERE token = ?", trashed.token)
         return gone
 
     def leftovers(self, session_id: str) -> list[str]:

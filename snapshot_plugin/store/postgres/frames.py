@@ -31,7 +31,7 @@ __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
 _REMEMBERED = 1 << 12
-"""Of how many sessions the end of the log is remembered, for the next save."""
+"""Of how many sessions the end of the log is remembered: for the next save, and to compress it in the end."""
 _HEADER_BYTES = 8 << 10
 """The header of nearly every frame fits into this."""
 _LISTED_BYTES = 64 << 10
@@ -129,7 +129,7 @@ class RowLog(TrashRows):
         super().__init__(database, self._segments_at)
         self._live = live
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
-        self._grown: dict[str, int] = {}
+        self._grown: Recent[int] = Recent(_REMEMBERED)
         self._ends = threading.local()
         self._written: Recent[_Written] = Recent(_REMEMBERED)
         self.keyset: object = None
@@ -229,7 +229,7 @@ class RowLog(TrashRows):
             raise _rotated(session_id)
         if is_done:
             size = known.size + len(frame)
-            self._grown[session_id] = size
+            self._grown.put(session_id, size)
             self._live.dropped(sid, epoch, covered)
             self._written.put(
                 session_id, _Written(header.id, known.segment, known.frames + 1, size, has_labels=bool(labels))
@@ -265,7 +265,7 @@ class RowLog(TrashRows):
             self._label(session_id, labels)
         self._drop_covered(session_id, header)
         is_extended = end is not None and not finished and not end.rewritten
-        self._grown[session_id] = len(frame) + (end.size if end and is_extended else 0)
+        self._grown.put(session_id, len(frame) + (end.size if end and is_extended else 0))
         return finished
 
     def _must_have_the_keys(self, session_id: str) -> None:
@@ -316,7 +316,7 @@ class RowLog(TrashRows):
         if removed != len(names):
             raise SessionLocked(f"another writer has rewritten session {session_id}", session_id=session_id)
         self._put(place, old[0].first if old else 1, hi, frames, rewritten=True)
-        self._grown.pop(session_id, None)
+        self._grown.pop(session_id)
         self._relabel(session_id)
 
     def _relabel(self, session_id: str) -> None:
@@ -352,7 +352,7 @@ class RowLog(TrashRows):
 
     def grown(self, size: int) -> list[str]:
         """See `TendedLog`."""
-        return [session_id for session_id, grown in list(self._grown.items()) if grown >= size]
+        return [session_id for session_id, grown in self._grown.items() if grown >= size]
 
     def doubt(self) -> None:
         """See `TendedLog`: a key that can be read is durable."""

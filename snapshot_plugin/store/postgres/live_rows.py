@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import Fenced, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.ids import new_id, short_id
 from snapshot_plugin.store.postgres.database import IDLE_SECONDS, Database
@@ -90,9 +91,13 @@ class LiveRows:
         self.lease = database.address.lease
         self._held: dict[str, _Held] = {}
         self._dropped: dict[str, tuple[int, int]] = {}
-        self._guard = threading.Lock()
-        self._changed = threading.Event()
+        self._guard = forks.lock()
+        self._changed = forks.event()
         self._renewing: threading.Thread | None = None
+        forks.in_child(self._forked)
+
+    def _forked(self) -> None:
+        self._held, self._dropped, self._renewing = {}, {}, None  # the parent renews its leases
 
     # Taking ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import StoreUnavailable
 
 __all__ = ["Connection", "Pool", "shared_pool"]
@@ -106,7 +107,7 @@ def _was_hung_up(connection: Connection) -> bool:
 
 
 _pools: dict[str, Pool] = {}
-_guard = threading.Lock()
+_guard = forks.lock()
 _inherited: list[Connection] = []
 """Connections of a parent process. Kept for ever: closing one would end the parent's session."""
 

@@ -10,6 +10,7 @@ from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.postgres.database import Database, Row
+from snapshot_plugin.store.trash import in_use, unrecovered
 
 __all__ = ["TrashRows"]
 
@@ -24,6 +25,11 @@ WITH copy AS (
     SELECT %s, first, last, rewritten, frames, size FROM {segments} WHERE segment = %s RETURNING segment
 )
 INSERT INTO {frames} SELECT copy.segment, f.n, f.data FROM copy, {frames} f WHERE f.segment = %s
+"""
+_NOBODYS = """
+SELECT owner IS NOT NULL AND until > clock_timestamp(),
+       EXISTS (SELECT FROM {spool} s WHERE s.sid = l.sid AND s.token = '' AND s.n > l.base)
+FROM {live} l WHERE sid = %s FOR UPDATE
 """
 _PURGE = """
 WITH gone AS (DELETE FROM {sessions} WHERE token = ANY(%s) AND token <> '' RETURNING place, token, sid),
@@ -76,9 +82,7 @@ class TrashRows:
     def _entry(self, token: str) -> Trashed:
         found = self._database.rows(f"{_ENTRY} = %s AND s.token <> ''", token)
         if not found:
-            raise SnapshotNotFound(
-                f"nothing in the trash has the token {token}", hint="it was purged, or restored before"
-            )
+            raise _nothing(token)
         return _trashed(found[0])
 
     def trash(self) -> list[Trashed]:
@@ -95,23 +99,32 @@ class TrashRows:
                 f"there is a new session {session_id}", session_id=session_id,
                 hint="restore the old one under another id, or delete the new one first",
             )  # fmt: skip
-        self._database.rows(
-            "UPDATE {sessions} SET token = '', deleted_at = NULL WHERE sid = %s AND token = %s", session_id, token
-        )
+        self._must_be_nobodys(session_id)
+        if not self._database.rows(
+            "UPDATE {sessions} SET token = '', deleted_at = NULL WHERE sid = %s AND token = %s RETURNING place",
+            session_id, token,
+        ):  # fmt: skip
+            raise _nothing(token)
         self._respool(session_id, token)
         return session_id
 
+    def _must_be_nobodys(self, session_id: str) -> None:
+        """Make sure that no live session has the id. Until the transaction ends, nobody can take it."""
+        for is_held, has_records in self._database.rows(_NOBODYS, session_id):
+            if is_held:
+                raise in_use(session_id)
+            if has_records:
+                raise unrecovered(session_id)
+
     def _respool(self, session_id: str, token: str) -> None:
-        """Bring the spool back as well, unless a session that was never saved has records under this id."""
+        """Bring the spool back as well."""
         (first, last), *_ = self._database.rows(
             "SELECT min(n), max(n) FROM {spool} WHERE sid = %s AND token = %s", session_id, token
         )
-        if first is None or self._database.rows("SELECT 1 FROM {spool} WHERE sid = %s AND token = ''", session_id):
+        if first is None:
             return
         self._database.rows("UPDATE {spool} SET token = '' WHERE sid = %s AND token = %s", session_id, token)
-        self._database.rows(
-            "UPDATE {live} SET base = %s, last = %s WHERE sid = %s AND owner IS NULL", first - 1, last, session_id
-        )
+        self._database.rows("UPDATE {live} SET base = %s, last = %s WHERE sid = %s", first - 1, last, session_id)
 
     def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
         """See `FrameLog`. One transaction."""
@@ -120,6 +133,10 @@ class TrashRows:
             gone = [entry for entry in old if only in (None, entry.token)]
             removed = {token for (token,) in self._database.rows(_PURGE, [entry.token for entry in gone])}
         return [entry for entry in gone if entry.token in removed]
+
+
+def _nothing(token: str) -> SnapshotNotFound:
+    return SnapshotNotFound(f"nothing in the trash has the token {token}", hint="it was purged, or restored before")
 
 
 def _trashed(row: Row) -> Trashed:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
 
 import anyio
@@ -16,6 +17,7 @@ from snapshot_plugin.testing.contract.stage import PATIENCE, Opener, Stage, fact
 
 __all__ = ["Removing"]
 
+_MANY = 24
 _GRACE = timedelta(days=7)
 _TICK = timedelta(seconds=1)
 
@@ -147,6 +149,37 @@ class Removing(Stage):
         assert list(await opened().trash()) == [newer]
         with pytest.raises(SnapshotNotFound):
             await store.undelete(older.token)
+
+    async def test_the_trash_is_listed_and_emptied_by_several_at_once(self, opened: Opener) -> None:
+        first, tokens = opened(), set()
+        for number in range(_MANY):
+            await first.save(make_snapshot("a", session_id=f"{number}"))
+            tokens.add((await first.delete(f"{number}")).token)
+        purged: list[str] = []
+        back: list[str] = []
+        listed: list[int] = []
+
+        async def purge() -> None:
+            purged.extend([each.token for each in await opened().purge(older_than=timedelta(0))])
+
+        async def look() -> None:
+            store = opened()
+            while not listed or listed[-1]:
+                listed.append(len(await store.trash()))
+
+        async def undelete() -> None:
+            store = opened()
+            for entry in reversed(await store.trash()):
+                with contextlib.suppress(SnapshotNotFound):
+                    await store.undelete(entry.token)
+                    back.append(entry.token)
+
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                for work in (look, undelete, purge, purge):
+                    tasks.start_soon(work)
+        assert sorted([*purged, *back]) == sorted(tokens)
+        assert len(await opened().list()) == len(back)
 
     async def test_purge_has_a_grace_period_of_its_own(self, opened: Opener, clock: FixedClock) -> None:
         store = opened()
