@@ -12,9 +12,9 @@ from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, StoreUnavailab
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.meta import SnapshotRef
+from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import Capabilities, Trashed
+from snapshot_plugin.store.base import CheckReport, Trashed
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied
@@ -43,8 +43,6 @@ class CallableStore(MemoryStore):
         InvalidInput: a function is asynchronous. Nothing would await it, so nothing would be stored.
     """
 
-    capabilities = Capabilities(durable=True)
-
     def __init__(self, save: Save, load: Load, delete: Delete) -> None:
         for each in (save, load, delete):
             if inspect.iscoroutinefunction(each):
@@ -56,17 +54,11 @@ class CallableStore(MemoryStore):
         self._load = load
         self.core: _Core = _Core(self, save, delete)
 
-    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def prepared(self, work: Callable[[], T], session_id: str | None = None) -> T:
         """Every call of the store passes here; it looks first what other processes did to the session."""
-        first = args[0] if args else None
-        if work == self.core.list:
-            for entry in self.frames.sessions():
-                self.look(entry.session_id)
-        elif isinstance(first, SessionSnapshot):
-            self.look(first.session_id)
-        elif isinstance(first, str) and work != self.core.undelete:
-            self.look(first)
-        return super().prepared(work, args)
+        if session_id is not None:
+            self.look(session_id)
+        return super().prepared(work, session_id)
 
     def look(self, session_id: str) -> None:
         """Take over what another process saved or deleted since this object last looked."""
@@ -98,7 +90,8 @@ class _Core(StoreCore):
             return
         if found is not None:
             tip = self._log.tip(session_id)
-            is_new = super().save(load_document(dict(found)), "load", (), tip.seq if tip else 0).written
+            base = tip.seq if tip else 0
+            is_new = super().save(load_document(dict(found)), trigger="load", base=base).written
         elif is_new := bool(self._log.segments(session_id)):
             self._log.discard(session_id, token=new_id(), now=self._store.clock())
         if is_new:
@@ -106,9 +99,9 @@ class _Core(StoreCore):
         self._stored[session_id] = state
         self._unsaved.pop(session_id, None)
 
-    def save(self, snapshot: SessionSnapshot, trigger: str, *rest: Any, **options: Any) -> SnapshotRef:
+    def save(self, snapshot: SessionSnapshot, **options: Any) -> SnapshotRef:
         """See `StoreCore`."""
-        ref = super().save(snapshot, trigger, *rest, **options)
+        ref = super().save(snapshot, **options)
         if ref.written or snapshot.session_id in self._unsaved:
             self._store_state(snapshot)
         return ref
@@ -120,26 +113,43 @@ class _Core(StoreCore):
         _called(session_id, self._put, session_id, state)
         self._stored[session_id] = self._unsaved.pop(session_id)
 
-    def delete(self, session_id: str, purge: bool) -> Trashed:
+    def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """See `StoreCore`."""
         self._must_exist(session_id)
         self._store.guard(session_id)
         _called(session_id, self._remove, session_id)  # first: if it fails, the session stays
         self._stored.pop(session_id, None)
-        return super().delete(session_id, purge)
+        return super().delete(session_id, purge=purge)
 
-    def undelete(self, token: str, session_id: str | None) -> str:
+    def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `StoreCore`."""
         for entry in [each for each in self._log.trash() if each.token == token]:
             self._look(session_id or entry.session_id)
-        name = super().undelete(token, session_id)
-        self._store_state(self.load(name, None, strict=False))
+        name = super().undelete(token, session_id=session_id)
+        self._store_state(self.load(name))
         return name
 
-    def put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+    def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """See `StoreCore`."""
-        super().put_in(session_id, copies, instead_of)
-        self._store_state(self.load(session_id, None, strict=False))
+        for entry in self._log.sessions():
+            self._look(entry.session_id)
+        return super().list(labels=labels)
+
+    def newest(self, session_id: str) -> SnapshotMeta | None:
+        """See `StoreCore`."""
+        self._look(session_id)
+        return super().newest(session_id)
+
+    def check(self, session_id: str | None = None) -> CheckReport:
+        """See `StoreCore`."""
+        if session_id is not None:
+            self._look(session_id)
+        return super().check(session_id)
+
+    def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
+        """See `StoreCore`."""
+        super().put_in(session_id, copies, instead_of=instead_of)
+        self._store_state(self.load(session_id))
 
 
 def _digest(state: Mapping[str, Any] | None) -> bytes:

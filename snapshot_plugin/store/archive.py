@@ -13,6 +13,7 @@ import json
 import socket
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -110,7 +111,7 @@ class Archive:
 
     def _tried(self, session_id: str) -> CopiedSession:
         try:
-            return self._target.prepared(self._copy, (session_id,))  # retries if another writer was faster
+            return self._target.prepared(partial(self._copy, session_id))  # retries if another writer was faster
         except SnapshotError as error:
             return CopiedSession(session_id, "failed", problem=error.message)
 
@@ -141,7 +142,7 @@ class Archive:
 
     def _is_ours(self, session_id: str) -> bool:
         """Whether the archive holds an earlier state of our session, whatever either of them has forgotten."""
-        here, there = self._source.core.history(session_id, {}), self._target.core.history(session_id, {})
+        here, there = self._source.core.history(session_id), self._target.core.history(session_id)
         roots = {meta.seq: meta.root for meta in here}
         shared = [meta for meta in there if meta.seq in roots]
         is_same = bool(shared) or here[0].created_at == there[0].created_at

@@ -55,7 +55,7 @@ from snapshot_plugin.model.value import Timestamp, Value
 if TYPE_CHECKING:
     from snapshot_plugin.store.log import Tip
     from snapshot_plugin.store.sync import SyncStore
-    from snapshot_plugin.store.views import Changes, Page
+    from snapshot_plugin.store.views import Page
 
 __all__ = [
     "GRACE",
@@ -140,14 +140,10 @@ class CheckReport(Value):
 class Capabilities(NamedTuple):
     """What a store can do beyond the contract. Check this instead of the store's class."""
 
-    durable: bool = True
-    """It outlives its process."""
     live: bool = False
     """It has a place for the lease and the spool of a live session (`session_dir`)."""
     several_machines: bool = False
     """Stores on several machines may work on the same place."""
-    encryption: bool = False
-    """It can be opened with a key."""
 
 
 class SnapshotStore(Protocol):
@@ -197,9 +193,6 @@ class SnapshotStore(Protocol):
 
     async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
         """One section alone, as plain JSON: ``section("s", "metadata", "topic")``. None if there is none."""
-
-    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
-        """What changed from snapshot *since* to the newest, or to *at*, taken from the stored lines."""
 
     async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """The snapshots numbered *seqs*, in that order. Shared messages are read and held once."""

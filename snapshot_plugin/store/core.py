@@ -29,14 +29,14 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upt
 from snapshot_plugin.model.times import as_utc, rfc3339
 from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_numbers, not_text
-from snapshot_plugin.store.base import CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SwiftLog, Tip
 from snapshot_plugin.store.reader import warn_of
 from snapshot_plugin.store.repairs import Repairs
 from snapshot_plugin.store.salvage import SALVAGED
 from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.views import Changes, Page, StoredLines, Views
+from snapshot_plugin.store.views import Page, StoredLines, Views
 from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class StoreCore:
         self._author = new_id()
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
         self.repairs = Repairs(
-            store, self._writers, lambda snapshot: self.save(snapshot, "salvage", (SALVAGED,), None)
+            store, self._writers, lambda snapshot: self.save(snapshot, trigger="salvage", tags=(SALVAGED,))
         )
         self.begin()
 
@@ -83,13 +83,15 @@ class StoreCore:
     def save(
         self,
         snapshot: SessionSnapshot,
-        trigger: str,
-        tags: Sequence[str],
-        base: int | None,
-        labels: Mapping[str, str] = _NO_LABELS,
+        *,
+        trigger: str = "manual",
+        tags: Sequence[str] = (),
+        base: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> SnapshotRef:
         """Append the change to *snapshot*; durable on return."""
         session_id = snapshot.session_id
+        labels = _NO_LABELS if labels is None else labels
         if snapshot.version != CURRENT_VERSION:
             raise InvalidSnapshot(
                 f"session {session_id} is given with version {snapshot.version}, not {CURRENT_VERSION}",
@@ -180,11 +182,11 @@ class StoreCore:
 
     # Loading ---------------------------------------------------------------------------------------------
 
-    def load(self, session_id: str, at: int | None, strict: bool) -> SessionSnapshot:
+    def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
         """The snapshot alone."""
-        return self.read(session_id, at, strict).snapshot
+        return self.read(session_id, at=at, strict=strict).snapshot
 
-    def read(self, session_id: str, at: int | None, strict: bool) -> StoredSnapshot:
+    def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
         """Rebuild a snapshot."""
         check_number("at", at)
         known = self._views.take_found(session_id) if at is None else None
@@ -206,54 +208,48 @@ class StoreCore:
         """The frame of this object's last save."""
         return self._writers.saved(session_id)
 
-    def page(self, session_id: str, at: int | None, start: int | None, count: int) -> Page:
+    def page(self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50) -> Page:
         """Some messages of a snapshot."""
         check_number("at", at)
         return self._views.page(session_id, at, start, count)
 
-    def lines(self, session_id: str, at: int | None) -> StoredLines:
+    def lines(self, session_id: str, *, at: int | None = None) -> StoredLines:
         """A snapshot without its messages, and those as stored lines."""
         check_number("at", at)
         return self._views.lines(session_id, at)
 
-    def section(self, session_id: str, path: tuple[str, ...], at: int | None) -> Any:
+    def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
         """One section alone."""
         check_number("at", at)
         for name in path:
             check_kind("path", name, str)
         return self._views.section(session_id, path, at)
 
-    def changes(self, session_id: str, since: int, at: int | None) -> Changes:
-        """A difference over stored lines."""
-        check_number("since", since)
-        check_number("at", at)
-        return self._views.changes(session_id, since, at)
-
     def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
         """Several snapshots that share their messages."""
         place, found = self._store.place_id(), self._views.walk(session_id, checked_numbers(seqs))
         return [with_origin(each, LoadedFrom(session_id, seq, id_, place)) for seq, id_, each in found]
 
-    def list(self, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
+    def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """Every session's newest snapshot."""
-        labels = checked_labels(labels)
-        return with_labels(listed(self._log, self._store.session_keys, labels), labels)
+        wanted = checked_labels({} if labels is None else labels)
+        return with_labels(listed(self._log, self._store.session_keys, wanted), wanted)
 
     def newest(self, session_id: str) -> SnapshotMeta | None:
         """One session as a list shows it."""
         found = listed(self._log, self._store.session_keys, only=check_session_id(session_id))
         return found[0] if found else None
 
-    def history(self, session_id: str, labels: Mapping[str, str]) -> Sequence[SnapshotMeta]:
+    def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
         """Every snapshot of one session, newest first."""
         metas = check.history(self._log, session_id, self._store.session_keys(session_id))
         if not metas:
             raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-        return with_labels(metas[::-1], checked_labels(labels))
+        return with_labels(metas[::-1], checked_labels({} if labels is None else labels))
 
     # Removing --------------------------------------------------------------------------------------------
 
-    def delete(self, session_id: str, purge: bool) -> Trashed:
+    def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
         """Move the session to the trash, or remove it for ever."""
         self._must_exist(session_id)
         self._store.guard(session_id)
@@ -273,7 +269,7 @@ class StoreCore:
         """What can be brought back."""
         return self._log.trash()
 
-    def undelete(self, token: str, session_id: str | None) -> str:
+    def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """Bring a session back, under its own id or another."""
         check_kind("token", token, str)
         trashed = next((each for each in self._log.trash() if each.token == token), None)
@@ -285,18 +281,23 @@ class StoreCore:
             with self._log.exclusively(trashed.session_id):
                 return self._log.undelete(token)
         copies = transfer.copies_in_trash(self._log, trashed, self._store.session_keys(trashed.session_id))
-        self.put_in(session_id, copies, ())
+        self.put_in(session_id, copies)
         self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=token)
         return session_id
 
-    def purge(self, older_than: timedelta, now: datetime | None) -> Sequence[Trashed]:
+    def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """Permanently remove sessions deleted longer ago than that."""
         check_kind("older_than", older_than, timedelta)
         check_kind("now", now, datetime, optional=True)
         return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
 
     def forget(
-        self, session_id: str, policy: RetentionPolicy | None, seqs: Collection[int], dry_run: bool
+        self,
+        session_id: str,
+        policy: RetentionPolicy | None = None,
+        *,
+        seqs: Collection[int] = (),
+        dry_run: bool = False,
     ) -> ForgetResult:
         """Drop the snapshots that the policy does not keep, or the given ones."""
         check_kind("policy", policy, RetentionPolicy, optional=True)
@@ -304,7 +305,7 @@ class StoreCore:
         self._must_exist(session_id)
         # Decided under the lock: a moment later another session of that name may have the same numbers.
         with contextlib.nullcontext() if dry_run else self._log.exclusively(session_id):
-            history = self.history(session_id, {})
+            history = self.history(session_id)
             decisions = plan(history, policy, self._store.clock()) if policy else _named(history, named)
             result = ForgetResult(session_id=session_id, decisions=decisions, dry_run=dry_run)
             if result.forgotten and not dry_run:
@@ -329,7 +330,7 @@ class StoreCore:
 
     # Caring ----------------------------------------------------------------------------------------------
 
-    def check(self, session_id: str | None) -> CheckReport:
+    def check(self, session_id: str | None = None) -> CheckReport:
         """Verify one session, or all."""
         entries = self._log.sessions(None if session_id is None else check_session_id(session_id))
         if session_id is not None and not entries:
@@ -340,9 +341,21 @@ class StoreCore:
         with ThreadPoolExecutor(_AT_ONCE, "asnap-check") as threads:  # each call waits for the network
             return check.combine(threads.map(inspect, entries))
 
-    def quarantined(self, session_id: str | None) -> Sequence[Finding]:
+    def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
         """What repairs set aside."""
         return check.quarantined(self._log, None if session_id is None else check_session_id(session_id))
+
+    def salvage(self, session_id: str) -> SnapshotRef | None:
+        """Rebuild a damaged session as a new snapshot."""
+        return self.repairs.salvage(session_id)
+
+    def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
+        """The labels of the newest snapshot of a session in the trash."""
+        keys = self._store.session_keys(entry.session_id)
+        labels: Mapping[str, str] = (
+            transfer.copies_in_trash(self._log, entry, keys)[-1].header.other.get("labels") or {}
+        )
+        return labels
 
     def compact(self, session_id: str, *, newest_too: bool = True) -> None:
         """Compress a session again, and seal it with the primary key."""
@@ -354,7 +367,7 @@ class StoreCore:
         """A whole session, in the clear."""
         return transfer.take_out(self._log, session_id, self._store.session_keys(session_id))
 
-    def put_in(self, session_id: str, copies: Sequence[Copied], instead_of: Sequence[Copied]) -> None:
+    def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
         """A whole session from elsewhere."""
         keys = self._store.session_keys(session_id)
         transfer.put_in(self._log, session_id, keys, copies, instead_of=instead_of)

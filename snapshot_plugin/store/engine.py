@@ -6,10 +6,11 @@ its end (`StoreCore`). Cancellation therefore never finds a save half done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import anyio
 
@@ -18,26 +19,12 @@ from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import StoreUnavailable, WrongKey
 from snapshot_plugin.inert import several
-from snapshot_plugin.model.ids import check_session_id
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.arguments import no_snapshot
-from snapshot_plugin.store.base import (
-    GRACE,
-    Capabilities,
-    CheckReport,
-    Finding,
-    ForgetResult,
-    StoredSnapshot,
-    Trashed,
-)
+from snapshot_plugin.store.base import GRACE, Capabilities, CheckReport
 from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.log import FrameLog, Tip
+from snapshot_plugin.store.faces import asynchronous
+from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.sync import SyncStore, Turns
-from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.store.views import Changes, Page, StoredLines
 from snapshot_plugin.store.writer import Delta
 
 __all__ = ["GRACE", "LogStore", "StoreLimits"]
@@ -119,22 +106,24 @@ class LogStore:
         _ = session_id
         return None
 
-    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        """What ``work(*args)`` returns, once the place is ready. Every call of the store passes here.
+    def prepared(self, work: Callable[[], T], session_id: str | None = None) -> T:
+        """What *work* returns, once the place is ready. Every call of the store passes here.
 
-        After `WrongKey`, the keys are read once more: another process may have rotated them since.
+        *session_id* is the session that the call is about. After `WrongKey`, the keys are read once more: another
+        process may have rotated them since.
         """
+        _ = session_id
         if self._closed:
             raise StoreUnavailable("the store was closed", hint="open it again")
         if not self._is_ready:
             self.prepare()
             self._is_ready = True
         try:
-            return work(*args)
+            return work()
         except WrongKey:
             if not self.reload_keys():
                 raise
-            return work(*args)
+            return work()
 
     def reload_keys(self) -> bool:
         """Read the keys again; False in a plain store."""
@@ -159,150 +148,46 @@ class LogStore:
         """Finish background work and close files."""
         self.frames.close()
 
-    # Calling ---------------------------------------------------------------------------------------------
+    # The methods of `SnapshotStore`, and a few more ----------------------------------------------------------
 
-    async def _run(self, work: Callable[..., T], *args: Any) -> T:
-        from snapshot_plugin.store.hop import in_thread  # noqa: PLC0415 — brings asyncio, which lists do without
-
-        return await in_thread(self.prepared, work, args)
-
-    async def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        from snapshot_plugin.store.hop import in_turn  # noqa: PLC0415 — as above
-
-        return await in_turn(self.turns, check_session_id(session_id), self.prepared, work, args)
-
-    # Saving and loading ----------------------------------------------------------------------------------
-
-    async def save(
-        self,
-        snapshot: SessionSnapshot,
-        *,
-        trigger: str = "manual",
-        tags: Sequence[str] = (),
-        base: int | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> SnapshotRef:
-        """See `SnapshotStore.save`."""
-        if not isinstance(snapshot, SessionSnapshot):
-            raise no_snapshot(snapshot)
-        args = (snapshot, trigger, tags, base, labels or {})
-        return await self._in_turn(snapshot.session_id, self.core.save, *args)
-
-    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
-        """See `SnapshotStore.load`."""
-        return await self._in_turn(session_id, self.core.load, session_id, at, strict)
-
-    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """See `SnapshotStore.read`."""
-        return await self._in_turn(session_id, self.core.read, session_id, at, strict)
-
-    async def tip(self, session_id: str) -> Tip | None:
-        """See `SnapshotStore.tip`."""
-        return await self._in_turn(session_id, self.core.tip, session_id)
-
-    async def page(
-        self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50
-    ) -> Page:
-        """See `SnapshotStore.page`."""
-        return await self._in_turn(session_id, self.core.page, session_id, at, start, count)
-
-    async def lines(self, session_id: str, *, at: int | None = None) -> StoredLines:
-        """A snapshot without its messages, and those as stored lines of JSON, which are not validated."""
-        return await self._in_turn(session_id, self.core.lines, session_id, at)
-
-    async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
-        """See `SnapshotStore.section`."""
-        return await self._in_turn(session_id, self.core.section, session_id, path, at)
-
-    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
-        """See `SnapshotStore.changes`."""
-        return await self._in_turn(session_id, self.core.changes, session_id, since, at)
-
-    async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
-        """See `SnapshotStore.walk`."""
-        return await self._in_turn(session_id, self.core.walk, session_id, seqs)
-
-    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return await self._run(self.core.list, labels or {})
-
-    async def newest(self, session_id: str) -> SnapshotMeta | None:
-        """One session as `list` shows it, without looking at the others; None if it is not there."""
-        return await self._run(self.core.newest, session_id)
-
-    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.history`."""
-        return await self._in_turn(session_id, self.core.history, session_id, labels or {})
-
-    # Removing --------------------------------------------------------------------------------------------
-
-    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
-        """See `SnapshotStore.delete`."""
-        return await self._in_turn(session_id, self.core.delete, session_id, purge)
-
-    async def trash(self) -> Sequence[Trashed]:
-        """See `SnapshotStore.trash`."""
-        return await self._run(self.core.trash)
-
-    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
-        """See `SnapshotStore.undelete`."""
-        return await self._run(self.core.undelete, token, session_id)
-
-    async def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
-        """See `SnapshotStore.purge`."""
-        return await self._run(self.core.purge, older_than, now)
-
-    async def forget(
-        self,
-        session_id: str,
-        policy: RetentionPolicy | None = None,
-        *,
-        seqs: Collection[int] = (),
-        dry_run: bool = False,
-    ) -> ForgetResult:
-        """See `SnapshotStore.forget`."""
-        return await self._in_turn(session_id, self.core.forget, session_id, policy, seqs, dry_run)
-
-    async def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
-        """Drop the given snapshots, with a copy of the session in the trash; see `copies.drop`."""
-        return await self._in_turn(session_id, self.core.drop, session_id, seqs)
-
-    async def undrop(self, session_id: str, token: str) -> Sequence[int]:
-        """Restore the snapshots that `drop` removed; later saves are kept. Returns their numbers."""
-        return await self._in_turn(session_id, self.core.undrop, session_id, token)
-
-    # Caring and moving -----------------------------------------------------------------------------------
+    save = asynchronous(StoreCore.save)
+    load = asynchronous(StoreCore.load)
+    read = asynchronous(StoreCore.read)
+    tip = asynchronous(StoreCore.tip)
+    page = asynchronous(StoreCore.page)
+    lines = asynchronous(StoreCore.lines)
+    section = asynchronous(StoreCore.section)
+    walk = asynchronous(StoreCore.walk)
+    list = asynchronous(StoreCore.list, turn=False)
+    newest = asynchronous(StoreCore.newest, turn=False)
+    history = asynchronous(StoreCore.history)
+    delete = asynchronous(StoreCore.delete)
+    trash = asynchronous(StoreCore.trash, turn=False)
+    undelete = asynchronous(StoreCore.undelete, turn=False)
+    purge = asynchronous(StoreCore.purge, turn=False)
+    forget = asynchronous(StoreCore.forget)
+    drop = asynchronous(StoreCore.drop)
+    undrop = asynchronous(StoreCore.undrop)
+    quarantined = asynchronous(StoreCore.quarantined, turn=False)
+    salvage = asynchronous(StoreCore.salvage)
+    compact = asynchronous(StoreCore.compact)
+    take_out = asynchronous(StoreCore.take_out)
+    put_in = asynchronous(StoreCore.put_in)
 
     async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        report = await self._run(self.core.check, session_id)
+        report = await self.run(None, partial(self.core.check, session_id))
         damaged = repairable(report) if repair else ()
-        return report.evolve(
-            repaired=tuple([await self._in_turn(each, self.core.repairs.repair, each) for each in damaged])
-        )
+        repaired = [await self.run(each, partial(self.core.repairs.repair, each)) for each in damaged]
+        return report.evolve(repaired=tuple(repaired))
 
-    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
-        """See `SnapshotStore.quarantined`."""
-        return await self._run(self.core.quarantined, session_id)
+    async def run(self, session_id: str | None, work: Callable[[], T]) -> T:
+        """Do *work* in a worker thread; for a session, in its turn."""
+        from snapshot_plugin.store.hop import in_thread, in_turn  # noqa: PLC0415 — asyncio, which lists do without
 
-    async def salvage(self, session_id: str) -> SnapshotRef | None:
-        """See `SnapshotStore.salvage`."""
-        return await self._in_turn(session_id, self.core.repairs.salvage, session_id)
-
-    async def compact(self, session_id: str) -> None:
-        """Compress a session's frames as well as possible, and seal them with the primary key.
-
-        Content, numbers and roots stay. This is also how a store is re-encrypted after its key was rotated.
-        """
-        await self._in_turn(session_id, self.core.compact, session_id)
-
-    async def take_out(self, session_id: str) -> Sequence[Copied]:
-        """A whole session, to be carried elsewhere; see `transfer.take_out`. It stays here as well."""
-        return await self._in_turn(session_id, self.core.take_out, session_id)
-
-    async def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
-        """A session from elsewhere, whole or not at all; see `transfer.put_in`."""
-        await self._in_turn(session_id, self.core.put_in, session_id, copies, instead_of)
+        if session_id is None:
+            return await in_thread(self.prepared, work)
+        return await in_turn(self.turns, session_id, self.prepared, work, session_id)
 
     # Closing ---------------------------------------------------------------------------------------------
 
@@ -320,7 +205,7 @@ class LogStore:
             await in_thread(self.close)
 
     async def __aenter__(self) -> Self:
-        await self._run(lambda: None)
+        await self.run(None, lambda: None)
         return self
 
     async def __aexit__(

@@ -103,7 +103,7 @@ class FilesystemStore(KeyedStore):
         InvalidSnapshotVersion: the directory was made by a newer release.
     """
 
-    capabilities = Capabilities(live=True, encryption=True)
+    capabilities = Capabilities(live=True)
 
     def __init__(
         self,

@@ -186,8 +186,8 @@ class KeyedStore(LogStore):
 
     async def rotate_key(self) -> None:
         """Seal new frames with a new data key from now on; older frames stay readable. See `compact` for those."""
-        await self._run(lambda: self.keychain.rotate(self._source))
-        await self._run(self.reload_keys)
+        await self.run(None, lambda: self.keychain.rotate(self._source))
+        await self.run(None, self.reload_keys)
 
     def reload_keys(self) -> bool:
         """See `LogStore`."""
@@ -228,11 +228,13 @@ class KeyedStore(LogStore):
 
     async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
         """Every snapshot of a session in the trash, which stays there."""
-        return await self._run(lambda: copies_in_trash(self.frames, entry, self.session_keys(entry.session_id)))
+        return await self.run(
+            None, lambda: copies_in_trash(self.frames, entry, self.session_keys(entry.session_id))
+        )
 
     async def discard_as(self, entry: Trashed) -> None:
         """Put a session in the trash as *entry*, which is that of another store."""
-        await self._run(self._discard_as, entry)
+        await self.run(None, lambda: self._discard_as(entry))
 
     def _discard_as(self, entry: Trashed) -> None:
         with self.frames.exclusively(entry.session_id):

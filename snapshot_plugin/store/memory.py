@@ -13,7 +13,7 @@ from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.base import Capabilities, Trashed
+from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
 
@@ -164,8 +164,6 @@ class MemoryLog:
 
 class MemoryStore(LogStore):
     """Snapshots in memory. Keeps every promise of the contract except outliving its process."""
-
-    capabilities = Capabilities(durable=False)
 
     def __init__(
         self,

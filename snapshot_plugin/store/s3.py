@@ -181,7 +181,7 @@ class ObjectStore(KeyedStore):
     Any number of machines may work on it. A live session (its spool, its lease) stays on the machine where it runs.
     """
 
-    capabilities = Capabilities(several_machines=True, encryption=True)
+    capabilities = Capabilities(several_machines=True)
     effort = "sent"
 
     def __init__(
@@ -205,11 +205,11 @@ class ObjectStore(KeyedStore):
             self._objects, name=bucket.name, key=key, background=background, limits=limits, clock=clock
         )
 
-    def prepared(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+    def prepared(self, work: Callable[[], T], session_id: str | None = None) -> T:
         """Other writers are not locked out during the work; if one was faster, the work is repeated."""
         for pause in _PAUSES:
             try:
-                return super().prepared(work, args)
+                return super().prepared(work, session_id)
             except (SessionLocked, FileNotFoundError):
                 time.sleep(pause)  # in a worker thread, never on the event loop
         raise SessionLocked(f"other writers are busy in {self._bucket.name}", hint="try again in a moment")

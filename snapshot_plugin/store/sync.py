@@ -6,24 +6,18 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from snapshot_plugin import forks
-from snapshot_plugin.model.ids import check_session_id
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.arguments import no_snapshot
-from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
+from snapshot_plugin.store.base import CheckReport
 from snapshot_plugin.store.check import repairable
+from snapshot_plugin.store.core import StoreCore
+from snapshot_plugin.store.faces import blocking, in_turn
 from snapshot_plugin.store.log import Tip
-from snapshot_plugin.store.transfer import Copied, copies_in_trash
-from snapshot_plugin.store.views import Changes, Page, StoredLines
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
@@ -96,162 +90,58 @@ class SyncStore:
     """
 
     def __init__(self, store: LogStore) -> None:
-        self._store = store
+        self.store = store
 
-    def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return self._store.prepared(work, args)
-
-    def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        turns = self._store.turns
-        if event := turns.enter(check_session_id(session_id), threading.Event):
-            try:
-                event.wait()
-            except BaseException:  # Ctrl-C
-                turns.withdraw(session_id, event)
-                raise
-        try:
-            return self._store.prepared(work, args)
-        finally:
-            turns.leave(session_id)
-
-    def save(
-        self,
-        snapshot: SessionSnapshot,
-        *,
-        trigger: str = "manual",
-        tags: Sequence[str] = (),
-        base: int | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> SnapshotRef:
-        """See `SnapshotStore.save`."""
-        if not isinstance(snapshot, SessionSnapshot):
-            raise no_snapshot(snapshot)
-        args = (snapshot, trigger, tags, base, labels or {})
-        return self._in_turn(snapshot.session_id, self._store.core.save, *args)
-
-    def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
-        """See `SnapshotStore.load`."""
-        return self._in_turn(session_id, self._store.core.load, session_id, at, strict)
-
-    def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """See `SnapshotStore.read`."""
-        return self._in_turn(session_id, self._store.core.read, session_id, at, strict)
-
-    def tip(self, session_id: str) -> Tip | None:
-        """See `SnapshotStore.tip`."""
-        return self._in_turn(session_id, self._store.core.tip, session_id)
+    save = blocking(StoreCore.save)
+    load = blocking(StoreCore.load)
+    read = blocking(StoreCore.read)
+    tip = blocking(StoreCore.tip)
+    page = blocking(StoreCore.page)
+    lines = blocking(StoreCore.lines)
+    section = blocking(StoreCore.section)
+    walk = blocking(StoreCore.walk)
+    list = blocking(StoreCore.list, turn=False)
+    history = blocking(StoreCore.history)
+    delete = blocking(StoreCore.delete)
+    trash = blocking(StoreCore.trash, turn=False)
+    trashed_labels = blocking(StoreCore.trashed_labels, turn=False)
+    undelete = blocking(StoreCore.undelete, turn=False)
+    purge = blocking(StoreCore.purge, turn=False)
+    forget = blocking(StoreCore.forget)
+    drop = blocking(StoreCore.drop)
+    undrop = blocking(StoreCore.undrop)
+    quarantined = blocking(StoreCore.quarantined, turn=False)
+    salvage = blocking(StoreCore.salvage)
+    compact = blocking(StoreCore.compact)
+    take_out = blocking(StoreCore.take_out)
+    put_in = blocking(StoreCore.put_in)
 
     def saved_tip(self, session_id: str) -> Tip | None:
         """The number and id of the last save through this store object, from memory; None if it is not remembered.
 
         A session is as this object saved it if `tip` returns the same.
         """
-        return self._store.core.saved_tip(session_id)
-
-    def page(self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50) -> Page:
-        """See `SnapshotStore.page`."""
-        return self._in_turn(session_id, self._store.core.page, session_id, at, start, count)
-
-    def lines(self, session_id: str, *, at: int | None = None) -> StoredLines:
-        """See `LogStore.lines`."""
-        return self._in_turn(session_id, self._store.core.lines, session_id, at)
-
-    def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
-        """See `SnapshotStore.section`."""
-        return self._in_turn(session_id, self._store.core.section, session_id, path, at)
-
-    def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
-        """See `SnapshotStore.changes`."""
-        return self._in_turn(session_id, self._store.core.changes, session_id, since, at)
-
-    def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
-        """See `SnapshotStore.walk`."""
-        return self._in_turn(session_id, self._store.core.walk, session_id, seqs)
-
-    def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return self._run(self._store.core.list, labels or {})
-
-    def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.history`."""
-        return self._in_turn(session_id, self._store.core.history, session_id, labels or {})
-
-    def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
-        """See `SnapshotStore.delete`."""
-        return self._in_turn(session_id, self._store.core.delete, session_id, purge)
-
-    def trash(self) -> Sequence[Trashed]:
-        """See `SnapshotStore.trash`."""
-        return self._run(self._store.core.trash)
-
-    def trashed_labels(self, entry: Trashed) -> Mapping[str, str]:
-        """The labels of the newest snapshot of a session in the trash."""
-        keys = self._store.session_keys(entry.session_id)
-        newest = self._run(copies_in_trash, self._store.frames, entry, keys)[-1]
-        labels: Mapping[str, str] = newest.header.other.get("labels") or {}
-        return labels
-
-    def undelete(self, token: str, *, session_id: str | None = None) -> str:
-        """See `SnapshotStore.undelete`."""
-        return self._run(self._store.core.undelete, token, session_id)
-
-    def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
-        """See `SnapshotStore.purge`."""
-        return self._run(self._store.core.purge, older_than, now)
-
-    def forget(
-        self,
-        session_id: str,
-        policy: RetentionPolicy | None = None,
-        *,
-        seqs: Collection[int] = (),
-        dry_run: bool = False,
-    ) -> ForgetResult:
-        """See `SnapshotStore.forget`."""
-        return self._in_turn(session_id, self._store.core.forget, session_id, policy, seqs, dry_run)
-
-    def drop(self, session_id: str, seqs: Collection[int]) -> Trashed:
-        """See `LogStore.drop`."""
-        return self._in_turn(session_id, self._store.core.drop, session_id, seqs)
-
-    def undrop(self, session_id: str, token: str) -> Sequence[int]:
-        """See `LogStore.undrop`."""
-        return self._in_turn(session_id, self._store.core.undrop, session_id, token)
+        return self.store.core.saved_tip(session_id)
 
     def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
         """See `SnapshotStore.check`."""
-        report = self._run(self._store.core.check, session_id)
+        core = self.store.core
+        report = self.run("check", None, partial(core.check, session_id))
         damaged = repairable(report) if repair else ()
-        return report.evolve(
-            repaired=tuple(self._in_turn(each, self._store.core.repairs.repair, each) for each in damaged)
-        )
+        repaired = [self.run("check", each, partial(core.repairs.repair, each)) for each in damaged]
+        return report.evolve(repaired=tuple(repaired))
 
-    def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
-        """See `SnapshotStore.quarantined`."""
-        return self._run(self._store.core.quarantined, session_id)
-
-    def salvage(self, session_id: str) -> SnapshotRef | None:
-        """See `SnapshotStore.salvage`."""
-        return self._in_turn(session_id, self._store.core.repairs.salvage, session_id)
-
-    def compact(self, session_id: str) -> None:
-        """See `LogStore.compact`."""
-        self._in_turn(session_id, self._store.core.compact, session_id)
-
-    def take_out(self, session_id: str) -> Sequence[Copied]:
-        """See `LogStore.take_out`."""
-        return self._in_turn(session_id, self._store.core.take_out, session_id)
-
-    def put_in(self, session_id: str, copies: Sequence[Copied], *, instead_of: Sequence[Copied] = ()) -> None:
-        """See `LogStore.put_in`."""
-        self._in_turn(session_id, self._store.core.put_in, session_id, copies, instead_of)
+    def run(self, method: str, session_id: str | None, work: Callable[[], T]) -> T:
+        """Do the *work* of *method* in this thread; for a session, in its turn."""
+        _ = method
+        return self.store.prepared(work) if session_id is None else in_turn(self.store, session_id, work)
 
     def close(self) -> None:
         """Close the store, for both faces; see `SnapshotStore.aclose`."""
-        self._store.close()
+        self.store.close()
 
     def __enter__(self) -> Self:
-        self._run(lambda: None)
+        self.store.prepared(lambda: None)
         return self
 
     def __exit__(

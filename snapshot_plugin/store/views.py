@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin import forks
-from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key, section_paths
+from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnapshot
-from snapshot_plugin.model.splice import splice_between
 from snapshot_plugin.store.log import FrameLog, undisturbed
 from snapshot_plugin.store.reader import FoundSnapshot, find, warn_of
 from snapshot_plugin.store.recent import Recent
@@ -21,7 +20,7 @@ from snapshot_plugin.store.replay import check_order, items_in, open_item
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Changes", "Page", "StoredLines", "Views", "stored_lines"]
+__all__ = ["Page", "StoredLines", "Views", "stored_lines"]
 
 _ENTRY_BYTES, _LINE_BYTES = 3 << 10, 128
 """Memory overhead of a cache entry, and of each line in it."""
@@ -39,22 +38,6 @@ class Page:
     total: int
     """How many messages the snapshot has."""
     messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """The difference between two snapshots of a session, taken from the stored lines."""
-
-    session_id: str
-    since: int
-    seq: int
-    at: int
-    """The index of the first message that differs."""
-    deleted: int
-    inserted: tuple[Message, ...]
-    sections: dict[tuple[str, ...], Any]
-    """The sections that are new or have another value."""
-    removed: tuple[tuple[str, ...], ...]
 
 
 class StoredLines(NamedTuple):
@@ -145,18 +128,6 @@ class Views:
         """The value of one section, as plain JSON; None if the snapshot has none there."""
         line = self._lines(session_id, at).document.sections.get(path_key(path))
         return None if line is None else parsed(line)["value"]
-
-    def changes(self, session_id: str, since: int, at: int | None) -> Changes:
-        """The difference between snapshot *since* and another one."""
-        old, new = self._lines(session_id, since), self._lines(session_id, at)
-        splice = splice_between(old.document.messages, new.document.messages)
-        before, after = old.document.sections, new.document.sections
-        changed = section_paths(line for key, line in after.items() if before.get(key) != line)
-        return Changes(
-            session_id=session_id, since=old.seq, seq=new.seq, at=splice.at, deleted=splice.delete,
-            inserted=new.messages(splice.at, splice.at + splice.insert), sections=changed,
-            removed=tuple(section_paths(line for key, line in before.items() if key not in after)),
-        )  # fmt: skip
 
     def walk(self, session_id: str, seqs: Sequence[int]) -> list[tuple[int, str, SessionSnapshot]]:
         """These snapshots with their frames' ids, in the order asked for. They share their messages."""

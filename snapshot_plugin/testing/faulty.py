@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import (
     Capabilities,
-    CheckReport,
-    Finding,
-    ForgetResult,
     SnapshotStore,
-    StoredSnapshot,
-    Trashed,
 )
-from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.sync import SyncStore
-from snapshot_plugin.store.views import Changes, Page
 
 __all__ = ["Fault", "FaultyCall", "FaultyStore", "every"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -84,6 +75,27 @@ def every(count: int, fault: Fault, *methods: str) -> Script:
     return lambda call: fault if call.method in methods and call.number % count == 0 else None
 
 
+def _through(
+    method: Callable[Concatenate[SnapshotStore, P], Awaitable[T]],
+) -> Callable[Concatenate[FaultyStore, P], Coroutine[Any, Any, T]]:
+    """*method* of the inner store, with the fault that the script has for the call."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    async def call(self: FaultyStore, /, *args: P.args, **options: P.kwargs) -> T:
+        first = args[0] if args else options.get("session_id")
+        session_id = first.session_id if isinstance(first, SessionSnapshot) else first
+        fault = self.fault_of(name, session_id if isinstance(session_id, str) and name != "undelete" else None)
+        if not fault.after:
+            await fault.happen()
+        result: T = await getattr(self.inner, name)(*args, **options)
+        if fault.after:
+            await fault.happen()
+        return result
+
+    return call
+
+
 class FaultyStore:
     """Wraps any `SnapshotStore` and injects faults: *script* gets each call and returns its fault, or None.
 
@@ -114,113 +126,23 @@ class FaultyStore:
         self.calls.append(call)
         return self.script(call) or Fault()
 
-    async def _through(self, method: str, session_id: str | None, run: Callable[[], Awaitable[T]]) -> T:
-        fault = self.fault_of(method, session_id)
-        if not fault.after:
-            await fault.happen()
-        result = await run()
-        if fault.after:
-            await fault.happen()
-        return result
-
-    async def save(
-        self,
-        snapshot: SessionSnapshot,
-        *,
-        trigger: str = "manual",
-        tags: Sequence[str] = (),
-        base: int | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> SnapshotRef:
-        """See `SnapshotStore.save`."""
-        return await self._through(
-            "save",
-            snapshot.session_id,
-            lambda: self.inner.save(snapshot, trigger=trigger, tags=tags, base=base, labels=labels),
-        )
-
-    async def load(self, session_id: str, *, at: int | None = None, strict: bool = False) -> SessionSnapshot:
-        """See `SnapshotStore.load`."""
-        return await self._through("load", session_id, lambda: self.inner.load(session_id, at=at, strict=strict))
-
-    async def read(self, session_id: str, *, at: int | None = None, strict: bool = False) -> StoredSnapshot:
-        """See `SnapshotStore.read`."""
-        return await self._through("read", session_id, lambda: self.inner.read(session_id, at=at, strict=strict))
-
-    async def tip(self, session_id: str) -> Tip | None:
-        """See `SnapshotStore.tip`."""
-        return await self._through("tip", session_id, lambda: self.inner.tip(session_id))
-
-    async def page(
-        self, session_id: str, *, at: int | None = None, start: int | None = None, count: int = 50
-    ) -> Page:
-        """See `SnapshotStore.page`."""
-        return await self._through(
-            "page", session_id, lambda: self.inner.page(session_id, at=at, start=start, count=count)
-        )
-
-    async def section(self, session_id: str, *path: str, at: int | None = None) -> Any:
-        """See `SnapshotStore.section`."""
-        return await self._through("section", session_id, lambda: self.inner.section(session_id, *path, at=at))
-
-    async def changes(self, session_id: str, since: int, *, at: int | None = None) -> Changes:
-        """See `SnapshotStore.changes`."""
-        return await self._through("changes", session_id, lambda: self.inner.changes(session_id, since, at=at))
-
-    async def walk(self, session_id: str, seqs: Sequence[int]) -> Sequence[SessionSnapshot]:
-        """See `SnapshotStore.walk`."""
-        return await self._through("walk", session_id, lambda: self.inner.walk(session_id, seqs))
-
-    async def list(self, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.list`."""
-        return await self._through("list", None, lambda: self.inner.list(labels=labels))
-
-    async def history(self, session_id: str, *, labels: Mapping[str, str] | None = None) -> Sequence[SnapshotMeta]:
-        """See `SnapshotStore.history`."""
-        return await self._through("history", session_id, lambda: self.inner.history(session_id, labels=labels))
-
-    async def delete(self, session_id: str, *, purge: bool = False) -> Trashed:
-        """See `SnapshotStore.delete`."""
-        return await self._through("delete", session_id, lambda: self.inner.delete(session_id, purge=purge))
-
-    async def trash(self) -> Sequence[Trashed]:
-        """See `SnapshotStore.trash`."""
-        return await self._through("trash", None, self.inner.trash)
-
-    async def undelete(self, token: str, *, session_id: str | None = None) -> str:
-        """See `SnapshotStore.undelete`."""
-        return await self._through("undelete", None, lambda: self.inner.undelete(token, session_id=session_id))
-
-    async def purge(self, *, older_than: timedelta | None = None, now: datetime | None = None) -> Sequence[Trashed]:
-        """See `SnapshotStore.purge`. The default grace period is that of the inner store."""
-        if older_than is None:
-            return await self._through("purge", None, lambda: self.inner.purge(now=now))
-        return await self._through("purge", None, lambda: self.inner.purge(older_than=older_than, now=now))
-
-    async def forget(
-        self,
-        session_id: str,
-        policy: RetentionPolicy | None = None,
-        *,
-        seqs: Collection[int] = (),
-        dry_run: bool = False,
-    ) -> ForgetResult:
-        """See `SnapshotStore.forget`."""
-        return await self._through(
-            "forget", session_id, lambda: self.inner.forget(session_id, policy, seqs=seqs, dry_run=dry_run)
-        )
-
-    async def check(self, session_id: str | None = None, *, repair: bool = False) -> CheckReport:
-        """See `SnapshotStore.check`."""
-        return await self._through("check", session_id, lambda: self.inner.check(session_id, repair=repair))
-
-    async def quarantined(self, session_id: str | None = None) -> Sequence[Finding]:
-        """See `SnapshotStore.quarantined`."""
-        return await self._through("quarantined", session_id, lambda: self.inner.quarantined(session_id))
-
-    async def salvage(self, session_id: str) -> SnapshotRef | None:
-        """See `SnapshotStore.salvage`."""
-        return await self._through("salvage", session_id, lambda: self.inner.salvage(session_id))
+    save = _through(SnapshotStore.save)
+    load = _through(SnapshotStore.load)
+    read = _through(SnapshotStore.read)
+    tip = _through(SnapshotStore.tip)
+    page = _through(SnapshotStore.page)
+    section = _through(SnapshotStore.section)
+    walk = _through(SnapshotStore.walk)
+    list = _through(SnapshotStore.list)
+    history = _through(SnapshotStore.history)
+    delete = _through(SnapshotStore.delete)
+    trash = _through(SnapshotStore.trash)
+    undelete = _through(SnapshotStore.undelete)
+    purge = _through(SnapshotStore.purge)
+    forget = _through(SnapshotStore.forget)
+    check = _through(SnapshotStore.check)
+    quarantined = _through(SnapshotStore.quarantined)
+    salvage = _through(SnapshotStore.salvage)
 
     async def aclose(self) -> None:
         """Close the inner store."""
@@ -241,20 +163,14 @@ class _FaultySync(SyncStore):
 
     def __init__(self, faulty: FaultyStore) -> None:
         self._faulty, self._inner = faulty, faulty.inner.sync
-        super().__init__(self._inner._store)  # noqa: SLF001 — the same class
+        super().__init__(self._inner.store)
 
-    def _run(self, work: Callable[..., T], *args: Any) -> T:
-        return self._through(None, work, partial(self._inner._run, work, *args))  # noqa: SLF001
-
-    def _in_turn(self, session_id: str, work: Callable[..., T], *args: Any) -> T:
-        run = partial(self._inner._in_turn, session_id, work, *args)  # noqa: SLF001
-        return self._through(session_id, work, run)
-
-    def _through(self, session_id: str | None, work: Callable[..., T], run: Callable[[], T]) -> T:
-        fault = self._faulty.fault_of(work.__name__, session_id)
+    def run(self, method: str, session_id: str | None, work: Callable[[], T]) -> T:
+        """See `SyncStore`."""
+        fault = self._faulty.fault_of(method, session_id)
         if not fault.after:
             fault.happen_here()
-        result = run()
+        result = self._inner.run(method, session_id, work)
         if fault.after:
             fault.happen_here()
         return result

@@ -347,10 +347,10 @@ async def test_abandoning_it_while_the_session_is_read_releases_the_session(tmp_
     class Interrupted(FilesystemStore):
         scope: anyio.CancelScope | None = None
 
-        def prepared(self, work: Any, args: Any) -> Any:
+        def prepared(self, work: Any, session_id: str | None = None) -> Any:
             if self.scope is not None:
                 anyio.from_thread.run_sync(self.scope.cancel, token=token)
-            return super().prepared(work, args)
+            return super().prepared(work, session_id)
 
     store, token = Interrupted(tmp_path / "store"), anyio.lowlevel.current_token()
     async with SnapshotManager(store) as manager:

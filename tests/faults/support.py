@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -35,20 +34,13 @@ class _Loading(StoreCore):
         super().__init__(store)
         self._loaded_at: dict[str, int] = {}
 
-    def save(
-        self,
-        snapshot: SessionSnapshot,
-        trigger: str,
-        tags: Any,
-        base: int | None,
-        labels: Any = MappingProxyType({}),
-    ) -> SnapshotRef:
+    def save(self, snapshot: SessionSnapshot, *, base: int | None = None, **options: Any) -> SnapshotRef:
         session_id = snapshot.session_id
         if base is None and origin_of(snapshot) is None and self._writers._saved.get(session_id) is None:
             if not self._writers._writers.get(session_id):
                 self._loaded_at[session_id] = self._writers._opened(session_id, None).seq
             base = self._loaded_at[session_id]
-        return super().save(snapshot, trigger, tags, base, labels)
+        return super().save(snapshot, base=base, **options)
 
 
 def store_at(path: Path, key: str | None = None, **options: Any) -> FilesystemStore:

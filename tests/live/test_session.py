@@ -618,7 +618,7 @@ def test_failed_last_save_keeps_the_spool_and_is_reported(
     second.close()
 
 
-def full(*_args: object) -> None:
+def full(*_args: object, **_options: object) -> None:
     raise StoreUnavailable("full")
 
 

@@ -35,11 +35,11 @@ _LIFE = """
     )
 
     class Slow(FilesystemStore):
-        def prepared(self, work, args):
-            if work.__name__ == "save":
+        def prepared(self, work, session_id=None):
+            if getattr(work, "func", work).__name__ == "save":
                 print("saving", flush=True)
                 time.sleep(0.3 if scene == "slow" else 3600)
-            return super().prepared(work, args)
+            return super().prepared(work, session_id)
 
     async def live(session_id, store):
         async with SnapshotManager(store, config) as manager:

@@ -12,6 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import chain, cycle
 from typing import Any
 
@@ -138,8 +139,8 @@ class Machine:
         self.is_done = True
         self._stopped.release()
 
-    def _do(self, work: Callable[..., Any], *args: Any) -> Any:
-        return self._store.prepared(work, args)
+    def _do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return self._store.prepared(partial(work, *args, **options))
 
     def _look(self) -> None:
         self._texts = ()
@@ -149,7 +150,7 @@ class Machine:
         texts = (*self._texts, name)
         made = make_snapshot(*texts)
         value = self._loaded.evolve(messages=made.messages) if self._loaded else made
-        ref = self._do(self._store.core.save, value, "manual", (), None if self._texts else 0)
+        ref = self._do(self._store.core.save, value, base=None if self._texts else 0)
         self._texts, self._loaded = texts, value
         assert ref.written
         self._world.acknowledged.append(name)
@@ -157,7 +158,7 @@ class Machine:
     def load(self, name: str) -> None:
         before = set(self._world.acknowledged)
         try:
-            found = self._do(self._store.core.read, "session", None, True)
+            found = self._do(self._store.core.read, "session", strict=True)
         except SnapshotNotFound:
             self._texts, self._loaded = (), None
         else:
@@ -167,18 +168,18 @@ class Machine:
             assert before <= set(self._texts)
 
     def forget(self, name: str) -> None:
-        self._do(self._store.core.forget, "session", RetentionPolicy(keep_last=1), frozenset(), False)
+        self._do(self._store.core.forget, "session", RetentionPolicy(keep_last=1))
 
     def compact(self, name: str) -> None:
         self._do(self._store.core.compact, "session")
 
     def delete(self, name: str) -> None:
-        self._do(self._store.core.delete, "session", False)
+        self._do(self._store.core.delete, "session")
         self._texts, self._loaded = (), None
 
     def undelete(self, name: str) -> None:
         for trashed in self._do(self._store.frames.trash)[:1]:
-            self._do(self._store.core.undelete, trashed.token, None)
+            self._do(self._store.core.undelete, trashed.token)
         self._look()
 
     def purge(self, name: str) -> None:
@@ -186,7 +187,7 @@ class Machine:
         self._do(lambda: self._store.frames.purge(older_than=timedelta(days=1), now=FixedClock()()))
 
     def list(self, name: str) -> None:
-        assert {meta.state for meta in self._do(self._store.core.list, {})} <= {"ok"}
+        assert {meta.state for meta in self._do(self._store.core.list)} <= {"ok"}
 
 
 def run(world: World, machines: Sequence[Machine], choices: Iterator[tuple[int, int]]) -> None:
@@ -212,20 +213,21 @@ def everything_in(world: World) -> set[str]:
 
     def read() -> None:
         texts = [
-            message.text for message in store.prepared(store.core.read, ("session", None, True)).snapshot.messages
+            message.text
+            for message in store.prepared(partial(store.core.read, "session", strict=True)).snapshot.messages
         ]
         assert len(texts) == len(set(texts))
         found.update(texts)
-        assert store.prepared(store.core.check, (None,)).ok
-        store.prepared(store.core.delete, ("session", False))
+        assert store.prepared(store.core.check).ok
+        store.prepared(partial(store.core.delete, "session"))
         store.core._writers.forget("session")
 
-    if store.prepared(store.frames.sessions, ()):
+    if store.prepared(store.frames.sessions):
         read()
-    for trashed in store.prepared(store.frames.trash, ()):
-        store.prepared(store.core.undelete, (trashed.token, None))
+    for trashed in store.prepared(store.frames.trash):
+        store.prepared(partial(store.core.undelete, trashed.token))
         read()
-    store.prepared(lambda: store.frames.purge(older_than=timedelta(days=999), now=FixedClock()()), ())
+    store.prepared(lambda: store.frames.purge(older_than=timedelta(days=999), now=FixedClock()()))
     assert store.frames.leftovers("session") == []
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.store import open_store
 from snapshot_plugin.store.memory import MemoryStore
@@ -34,8 +35,6 @@ NUMBERS: dict[str, Call] = {
     "page count": lambda store, value: store.page("s", count=value),
     "lines at": lambda store, value: store.lines("s", at=value),
     "section at": lambda store, value: store.section("s", "metadata", at=value),
-    "changes since": lambda store, value: store.changes("s", value),
-    "changes at": lambda store, value: store.changes("s", 1, at=value),
     "save base": lambda store, value: store.save(store.load("s"), base=value),
 }
 LISTS_OF_NUMBERS: dict[str, Call] = {
@@ -128,3 +127,14 @@ def test_a_place_that_cannot_be_a_path_is_refused(place: Any) -> None:
 def test_a_key_of_a_wrong_type_is_refused(tmp_path: Path, key: Any) -> None:
     with pytest.raises(InvalidInput):
         open_store(tmp_path / "store", key=key).sync.list()
+
+
+@pytest.mark.anyio
+async def test_wrong_arguments_are_reported_with_the_name_of_the_public_class(tmp_path: Path) -> None:
+    async with FilesystemStore(tmp_path) as store:
+        call: Any = store.load
+        with pytest.raises(TypeError, match=r"^FilesystemStore\.load\(\) takes 2 positional arguments"):
+            await call("s", 99)
+        call = store.sync.forget
+        with pytest.raises(TypeError, match=r"^FilesystemStore\.forget\(\) got an unexpected keyword argument"):
+            call("s", keep=1)

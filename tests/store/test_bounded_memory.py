@@ -64,4 +64,4 @@ def test_unused_sessions_use_no_memory(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_bucket_keeps_no_lock_of_a_session_that_nobody_saves() -> None:
     with ObjectStore(Bucket(Objects(), name="memory"), background=False).sync as store:
         list(islice(sessions(store), 3))
-        assert len(store._store.frames._locks) == 0  # type: ignore[attr-defined]
+        assert len(store.store.frames._locks) == 0  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ def test_plain_call_interrupted_while_it_waits_does_not_block_the_session(tmp_pa
     snapshot = SessionSnapshot(session_id="s", created_at=_NOW, updated_at=_NOW)
     with FilesystemStore(tmp_path).sync as store:
         store.save(snapshot)
-        turns = store._store.turns
+        turns = store.store.turns
         assert turns.enter("s", threading.Event) is None
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[LogStore, Lo
 
 
 def do(store: LogStore, work: Callable[..., Any], *args: Any) -> Any:
-    return store.prepared(work, args)
+    return store.prepared(partial(work, *args))
 
 
 async def test_forget_does_not_touch_a_new_session_of_the_same_id(
@@ -44,8 +45,8 @@ async def test_forget_does_not_touch_a_new_session_of_the_same_id(
 
     def stalled(session_id: str) -> AbstractContextManager[None]:
         if next(meanwhile, False):
-            do(other, other.core.delete, "session", False)
-            do(other, other.core.save, make_snapshot("new"), "manual", (), None)
+            do(other, other.core.delete, "session")
+            do(other, other.core.save, make_snapshot("new"))
         return exclusively(session_id)
 
     monkeypatch.setattr(store.frames, "exclusively", stalled)
@@ -65,7 +66,7 @@ async def test_session_deleted_during_a_save_is_not_reported_as_damaged(
     def stalled(session_id: str) -> Any:
         found = tip(session_id)
         if not tokens:
-            tokens.append(do(other, other.core.delete, session_id, False).token)
+            tokens.append(do(other, other.core.delete, session_id).token)
         return found
 
     monkeypatch.setattr(store.frames, "tip", stalled)

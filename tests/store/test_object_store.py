@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import obstore
@@ -109,23 +110,23 @@ class Machine:
         self.store = ObjectStore(self.line, background=False, ledger_bytes=ledger_bytes)
         self.loaded: SessionSnapshot | None = None
 
-    def do(self, work: Callable[..., Any], *args: Any) -> Any:
-        return self.store.prepared(work, args)
+    def do(self, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return self.store.prepared(partial(work, *args, **options))
 
     def save(self, *texts: str) -> Any:
         """What was loaded last, with these messages."""
         snapshot = make_snapshot(*texts)
         if self.loaded is not None:
             snapshot = self.loaded.evolve(**snapshot.__dict__)
-        return self.do(self.store.core.save, snapshot, "manual", (), None)
+        return self.do(self.store.core.save, snapshot)
 
     def load(self) -> list[str]:
-        found = self.do(self.store.core.read, "session", None, True)
+        found = self.do(self.store.core.read, "session", strict=True)
         self.loaded = found.snapshot
         return [message.text for message in found.snapshot.messages]
 
     def forget(self) -> None:
-        self.do(self.store.core.forget, "session", RetentionPolicy(keep_last=1), frozenset(), False)
+        self.do(self.store.core.forget, "session", RetentionPolicy(keep_last=1))
 
     def compact(self) -> None:
         self.do(self.store.core.compact, "session")
@@ -135,7 +136,7 @@ class Machine:
 
     def numbers(self) -> list[int]:
         assert self.do(self.store.core.check, "session").ok
-        return [meta.seq for meta in self.do(self.store.core.history, "session", {})]
+        return [meta.seq for meta in self.do(self.store.core.history, "session")]
 
 
 @pytest.fixture
@@ -485,13 +486,13 @@ def test_damaged_ledger_is_reported_and_affects_no_other_session(objects: Any) -
         objects, "sessions/other", stored(objects, "sessions/session").replace(b",1,1,false,", b",2,2,false,")
     )
 
-    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list, {})}
+    listed = {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)}
     assert listed == {"session": "ok", "other": "damaged"}
     assert [finding.session_id for finding in machine.store.sync.check(repair=True).findings] == ["other"]
     with pytest.raises(SnapshotCorrupted):
-        machine.do(machine.store.core.read, "other", None, False)
+        machine.do(machine.store.core.read, "other")
     with pytest.raises(SnapshotCorrupted):
-        machine.do(machine.store.core.save, make_snapshot("b", session_id="other"), "manual", (), None)
+        machine.do(machine.store.core.save, make_snapshot("b", session_id="other"))
     obstore.put(objects, "frames/other/0000000001-x.snap.gz", b"it may be named in the ledger")
     machine.purge()
     assert "frames/other/0000000001-x.snap.gz" in names(objects)
@@ -505,8 +506,8 @@ def test_ledger_of_a_newer_release_is_refused(objects: Any) -> None:
     obstore.put(objects, "sessions/other", line + b"\n" + _sum(line) + b"\n")
 
     with pytest.raises(InvalidSnapshotVersion):
-        machine.do(machine.store.core.read, "other", None, False)
-    assert {meta.session_id: meta.state for meta in machine.do(machine.store.core.list, {})} == {
+        machine.do(machine.store.core.read, "other")
+    assert {meta.session_id: meta.state for meta in machine.do(machine.store.core.list)} == {
         "session": "ok",
         "other": "too_new",
     }

@@ -41,7 +41,7 @@ class PostgresStore(KeyedStore):
         key, create, background, limits, clock: as in `FilesystemStore`.
     """
 
-    capabilities = Capabilities(live=True, several_machines=True, encryption=True)
+    capabilities = Capabilities(live=True, several_machines=True)
 
     def __init__(
         self,

@@ -81,17 +81,6 @@ class Parts(Stage):
         assert await opened().section("session", "metadata", "length", at=4) == 4
         assert await opened().section("session", "metadata", "missing") is None
 
-    async def test_changes_tell_what_lies_between_two_snapshots(self, opened: Opener) -> None:
-        await self._grown(opened())
-
-        found = await opened().changes("session", 10, at=12)
-
-        assert [message.text for message in found.inserted] == _TEXTS[10:12]
-        assert (found.since, found.seq, found.at, found.deleted) == (10, 12, 10, 0)
-        assert (found.sections, found.removed) == ({("metadata", "length"): 12}, ())
-        back = await opened().changes("session", 12, at=10)
-        assert (back.deleted, back.inserted) == (2, ())
-
     async def test_a_walk_reads_many_snapshots_that_share_their_messages(self, opened: Opener) -> None:
         store = opened()
         await self._grown(store)
@@ -131,8 +120,6 @@ class Parts(Stage):
                 await reader.page("session", at=2)
             with pytest.raises(SnapshotNotFound):
                 await reader.section("session", "memory", "n", at=3)
-            with pytest.raises(SnapshotNotFound):
-                await reader.changes("session", 2)
             assert (await reader.page("session", at=4)).total == 4
 
     async def test_labels_find_a_snapshot_and_are_not_tags(self, opened: Opener) -> None:
