@@ -325,7 +325,7 @@ class LiveRows:
     def records(self, session_id: str) -> list[tuple[int, bytes]]:
         """The records of the spool: number and body."""
         self._prepare()
-        records = self._database.rows(
+        records = self._database.read(
             "SELECT n, body FROM {spool} JOIN {live} USING (sid)"
             " WHERE sid = %s AND token = '' AND n > base ORDER BY n",
             session_id,
