@@ -96,6 +96,8 @@ _DEPLOY = section(
     "snapshot_plugin/manager/manager.py: snapshot_all",
     done("MANAGER-ALL-EACH", "snapshot_all reports each live session, with the tag on its snapshot."),
     done("MANAGER-ALL-TIMEOUT", "snapshot_all ends within its timeout and names what was not saved."),
+    done("MANAGER-ALL-KILLED", "A process that is killed while it asks other nodes does not block the next one."),
+    done("MANAGER-ALL-MANY", "Hundreds of sessions on other nodes are asked for at once."),
 )
 
 _EVENTS = section(
