@@ -18,15 +18,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from google.adk.errors.already_exists_error import AlreadyExistsError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
-from google.adk.events.event import Event
-from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
-from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.conversations import (
     FLOATS,
     checked,
@@ -51,6 +46,14 @@ from snapshot_plugin.frameworks.sessions import (
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("google-adk", "sessions of ADK need the package google-adk"):
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.adk.sessions.state import State
 
 __all__ = ["SnapshotSessionService"]
 
