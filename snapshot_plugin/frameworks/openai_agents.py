@@ -14,11 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from agents import Agent, Runner
-from agents.memory.session import SessionABC
-from agents.memory.session_settings import SessionSettings
-from agents.run_state import RunState
-
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.conversations import (
     FLOATS,
     checked,
@@ -40,6 +36,12 @@ from snapshot_plugin.frameworks.sessions import (
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("openai-agents", "sessions of the OpenAI Agents SDK need the package openai-agents"):
+    from agents import Agent, Runner
+    from agents.memory.session import SessionABC
+    from agents.memory.session_settings import SessionSettings
+    from agents.run_state import RunState
 
 __all__ = ["SnapshotSession", "persistent_conversation"]
 

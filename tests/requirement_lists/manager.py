@@ -86,6 +86,8 @@ _RECOVERY = section(
     done("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
     done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
     done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
+    done("MANAGER-LEASE-FROZEN", "An owner that freezes in mid-save loses the session when its lease ends."),
+    done("MANAGER-RECOVER-LOCKED", "Recovery names the sessions that it could not lock."),
     done("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
     done("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
 )
@@ -94,6 +96,8 @@ _DEPLOY = section(
     "snapshot_plugin/manager/manager.py: snapshot_all",
     done("MANAGER-ALL-EACH", "snapshot_all reports each live session, with the tag on its snapshot."),
     done("MANAGER-ALL-TIMEOUT", "snapshot_all ends within its timeout and names what was not saved."),
+    done("MANAGER-ALL-KILLED", "A process that is killed while it asks other nodes does not block the next one."),
+    done("MANAGER-ALL-MANY", "Hundreds of sessions on other nodes are asked for at once."),
 )
 
 _EVENTS = section(
