@@ -9,6 +9,7 @@ How it handles failures:
   labels that were changed in it, and says so in the notices of its ref (`storing`).
 * **The session was deleted.** It is stored again from memory, with a new lease and a full snapshot.
 * **Another owner has taken it over.** Every save raises `Fenced` and overwrites nothing.
+* **The database was rolled back**, and nobody has taken the session since. It is saved again from memory.
 * **Every stored snapshot is damaged.** A full snapshot is written from memory.
 * **The last save fails.** The spool stays, and the outcome says ``failed``.
 
@@ -64,7 +65,7 @@ class LiveSession:
         """Why the session is not recorded at the moment; None while it is. The host shows it to its client."""
         self._is_troubled = False
         self._context = context
-        self._spool = LeasedSpool(session_id, context, self._overtaken)
+        self._spool = LeasedSpool(session_id, context, self._overtaken, self._rolled_back)
         self._reducer = reducer
         self._keep_label = keep_label or self._record_label
         self._saved: NewestSave | None = None
@@ -79,6 +80,7 @@ class LiveSession:
         """Continue from *stored*: the next save builds on it, and *reducer* starts from it."""
         self._reducer = reducer or self._reducer
         self._saved = NewestSave(stored.ref, stored.snapshot)
+        self._spool.saved.append((stored.ref.seq, stored.ref.root))
 
     # Current state ---------------------------------------------------------------------------------------
 
@@ -91,6 +93,22 @@ class LiveSession:
     def is_recorded(self) -> bool:
         """Whether events recorded now survive ``kill -9``: the lease is held, and the spool has no gap."""
         return self._spool.is_whole
+
+    @property
+    def may_be_shown(self) -> bool:
+        """Whether what was just recorded may be passed on: not if another owner could have the session without it.
+
+        Always true where leases do not expire, as on a disk. Cheap: it compares a clock, and asks nobody.
+        """
+        return self._spool.may_be_shown
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long no other owner can take the session; infinite where leases do not expire, as on a disk.
+
+        Before each tool that must not run on two machines, check that this is more than the tool needs to begin.
+        """
+        return self._spool.seconds_left
 
     @property
     def running(self) -> bool:
@@ -163,6 +181,15 @@ class LiveSession:
         text = f"another process took session {self.session_id!r} over"
         self.failed("lease", Fenced(text, session_id=self.session_id))
         self._context.overtaken(self)
+
+    def _rolled_back(self) -> None:
+        # In a thread of its own: the lease thread must not wait for a thread that is recording.
+        threading.Thread(target=self._save_again, daemon=True, name="asnap rollback").start()
+
+    def _save_again(self) -> None:
+        self.must_be_saved()
+        if self._context.store is not None:  # an event loop saves at its next interval
+            self.checkpoint()
 
     # Recording --------------------------------------------------------------------------------------------
 
