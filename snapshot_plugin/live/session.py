@@ -18,13 +18,21 @@ Store calls and disk waits are written as `Steps`, which run both in threads and
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from snapshot_plugin.errors import Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import (
+    Damaged,
+    Fenced,
+    InvalidInput,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
@@ -64,6 +72,8 @@ class LiveSession:
         self.trouble: SnapshotError | None = None
         """Why the session is not recorded at the moment; None while it is. The host shows it to its client."""
         self._is_troubled = False
+        self.is_behind = False
+        """Whether the store lost what it had acknowledged, and nothing was saved since."""
         self._context = context
         self._spool = LeasedSpool(session_id, context, self._overtaken, self._rolled_back)
         self._reducer = reducer
@@ -183,13 +193,18 @@ class LiveSession:
         self._context.overtaken(self)
 
     def _rolled_back(self) -> None:
-        # In a thread of its own: the lease thread must not wait for a thread that is recording.
-        threading.Thread(target=self._save_again, daemon=True, name="asnap rollback").start()
-
-    def _save_again(self) -> None:
-        self.must_be_saved()
+        # No lock is taken: the thread that renews all leases must not wait for one that is recording.
+        self.is_behind = True
+        text = f"the database was rolled back and lost parts of session {self.session_id!r}; it is saved again"
+        self.failed("lease", StoreUnavailable(text, session_id=self.session_id, hint="nothing to do"))
         if self._context.store is not None:  # an event loop saves at its next interval
-            self.checkpoint()
+            self._context.touch(self)
+
+    def _catch_up(self) -> None:
+        """After a rollback of the store: nothing that it acknowledged counts as saved, or as spooled."""
+        if self.is_behind:
+            self.is_behind = False
+            self.must_be_saved()
 
     # Recording --------------------------------------------------------------------------------------------
 
@@ -344,6 +359,7 @@ class LiveSession:
         Raises:
             SnapshotError: it was not saved. The spool keeps everything for the next save.
         """
+        self._catch_up()
         wanted = self._changes
         with self._saving:
             if self._is_closed:
@@ -383,6 +399,7 @@ class LiveSession:
             SnapshotError: it was not stored. Nothing has changed.
         """
         self._is_scheduled = False
+        self._catch_up()
         stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
         options = {"trigger": trigger, "tags": tags}
         saved = self._saved = yield from storing(stamped, self._saved, options, self._spool)
@@ -399,6 +416,8 @@ class LiveSession:
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
         """Save for the last time and release the lease. If that fails, the outcome says what the spool keeps."""
         self._context.forget(self)
+        if save and self.hold is not None and self.seconds_left < math.inf:
+            _ = self.hold.is_fenced  # the database may have been rolled back, which only a question shows
         outcome = self.save(trigger) if save else Outcome(session_id=self.session_id, status="not_asked")
         if outcome.status == "failed":
             rest = "its spool is kept" if self.is_recorded else "what came after its last save or record is lost"

@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -60,6 +61,8 @@ _LEASE_CHECK = 0.5
 """Seconds between two looks at the lease, besides the one at its end: a machine that slept has missed that."""
 _HELD_CHECK = 0.05
 """Seconds between two looks while output is held back."""
+_SAVE_AGAIN = 1.0
+"""Seconds between two saves while output is held back."""
 
 
 class QueuedWrite:
@@ -341,6 +344,7 @@ class Relay:
     def watch_lease(self) -> None:
         """Pause the agent while another machine could own one of its sessions; pass on what was held back."""
         sessions, is_paused = self._sessions, False
+        catching_up = threading.Thread()
         while not self._is_closed:
             left = sessions.seconds_left
             if left <= 0 and self.agent is not None:
@@ -352,6 +356,9 @@ class Relay:
                     self.agent.signal(signal.SIGCONT)
             if self._held and sessions.may_be_shown:
                 self._pass_held()
+            elif self._held and left > 0 and not catching_up.is_alive():  # sooner than the next scheduled save
+                catching_up = threading.Thread(target=self._catch_up, daemon=True, name="asnap catch up")
+                catching_up.start()
             is_waiting = is_paused or bool(self._held)
             self._lease_due.wait(_HELD_CHECK if is_waiting else min(_LEASE_CHECK, max(left, 0.0)))
             self._lease_due.clear()
@@ -363,6 +370,13 @@ class Relay:
             told = recording_update(live, why if is_paused else str(live.trouble or ""))
             self.to_client.add(encode(told), is_ready=True, is_urgent=True)
         self.to_client.drain_elsewhere()
+
+    def _catch_up(self) -> None:
+        """Save what the store does not have, so that it can be shown. At most once a second."""
+        for live in tuple(self._sessions.open.values()):
+            if not live.may_be_shown:
+                live.save()
+        time.sleep(_SAVE_AGAIN)
 
     def _pass_held(self) -> None:
         with self._holding:
