@@ -34,7 +34,7 @@ from snapshot_plugin.model.times import as_utc
 if TYPE_CHECKING:
     from snapshot_plugin.live.session import LiveSession
 
-__all__ = ["AcpReducer", "record_events", "reduce_events", "reduce_spool"]
+__all__ = ["AcpReducer", "record_events", "recording_update", "reduce_events", "reduce_spool"]
 
 
 class AcpReducer:
@@ -345,10 +345,12 @@ def record_events(live: LiveSession, events: Sequence[Mapping[str, Any]]) -> dic
         live.record_all(events)
     except InvalidInput:  # a number that JSON cannot represent
         live.record_all([plain(event) for event in events])
-    if not live.trouble_changed():
-        return None
-    problem = {"problem": str(live.trouble)} if live.trouble else {}
-    meta = {"asnap": {"recorded": live.trouble is None, **problem}}
+    return recording_update(live, str(live.trouble or "")) if live.trouble_changed() else None
+
+
+def recording_update(live: LiveSession, problem: str) -> dict[str, Any]:
+    """What to tell the client: the session is recorded, or it is not because of *problem*."""
+    meta = {"asnap": {"recorded": not problem, **({"problem": problem} if problem else {})}}
     update = {"sessionUpdate": "session_info_update", "_meta": meta}
     return notification("session/update", {"sessionId": live.session_id, "update": update})
 

@@ -82,7 +82,7 @@ class Supervision:
             return []
         is_prompt = pending.method == "session/prompt"
         event = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
-        text = f"the agent had ended. {_request_name(pending)} did not reach it: send it again"
+        text = f"{self.stopped or 'the agent had ended'}. {_request_name(pending)} did not reach it: send it again"
         data = {"sessionId": pending.session_id, "asnap": {"interrupted": True, "sent": False}}
         answer = ToClient(failure(pending.id, INTERNAL_ERROR, text, data))
         return [*self._core.recorded(pending.session_id, event), answer]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.sync import SyncStore
 
 __all__ = [
+    "ExpiringHold",
     "Hold",
     "LiveContext",
     "LivePlace",
@@ -111,6 +112,20 @@ class Hold(Protocol):
 
     def hand_back(self) -> None:
         """Release the session as if it had not been taken: a previous dead owner is still reported as dead."""
+
+
+@runtime_checkable
+class ExpiringHold(Hold, Protocol):
+    """A `Hold` of a place that several machines share: another owner may take over what is not renewed in time.
+
+    Output of such a session is shown only once the place has it, and its agent is paused while the lease is over.
+    """
+
+    def seconds_left(self) -> float:
+        """For how long no other owner can take the session, by the clock of this machine. Cheap; never waits."""
+
+    def watch_rollback(self, rolled_back: Callable[[], None]) -> None:
+        """Call *rolled_back*, from any thread, when the place lost what it had acknowledged, and nobody took it."""
 
 
 @runtime_checkable

@@ -52,7 +52,7 @@ class RowPlace:
         with self._rows.taking(short_id(session_id), owner.model_dump_json()) as found:
             if isinstance(found, Held):
                 raise _locked(session_id, found)
-            hold = RowHold(session_id, self._rows, sealing, found, owner.control, keys_of=self._keys_of)
+            hold = RowHold(session_id, self._rows, sealing, found, owner, keys_of=self._keys_of)
         hold.begin()
         return hold
 
@@ -100,7 +100,7 @@ class RowPlace:
 
 
 class RowHold:
-    """A `Hold` of rows."""
+    """An `ExpiringHold` of rows."""
 
     def __init__(
         self,
@@ -108,16 +108,18 @@ class RowHold:
         rows: LiveRows,
         sealing: Sealing,
         taken: Taken,
-        control: str | None = None,
+        owner: Owner,
         *,
         keys_of: Callable[[str], SessionKeys | None],
     ) -> None:
-        self._control, self._asked = control, ""
+        self._owner, self._asked = owner, ""
         self._keys_of = keys_of
         self.epoch = taken.epoch
         self.previous = _owner(taken.previous) if taken.previous else None
         self.damage: str | None = None
         self._overtaken: Callable[[], None] = lambda: None
+        self._rolled_back: Callable[[], None] = lambda: None
+        self._taken = taken
         self._session_id, self._rows, self._sealing = session_id, rows, sealing
         self._sid = short_id(session_id)
         self._previous = taken.previous
@@ -130,7 +132,15 @@ class RowHold:
 
     def begin(self) -> None:
         """Start renewing the lease. Call this once the lease is durable."""
-        self._rows.hold(self._sid, self.epoch, self._on_fenced, self._on_asked)
+        self._rows.hold(
+            self._sid,
+            self._taken,
+            self._owner.model_dump_json(),
+            fenced=self._on_fenced,
+            asked=self._on_asked,
+            rolled_back=self._on_rollback,
+        )
+        self._taken = self._taken._replace(records=())  # they are in `_found`
 
     def _leave_to_parent(self) -> None:
         self._is_over = True
@@ -139,12 +149,24 @@ class RowHold:
         """See `Hold`. Detected at the next statement, or when the lease is renewed."""
         self._overtaken = overtaken
 
+    def watch_rollback(self, rolled_back: Callable[[], None]) -> None:
+        """See `ExpiringHold`."""
+        self._rolled_back = rolled_back
+
+    def _on_rollback(self) -> None:
+        self._rolled_back()
+
+    def seconds_left(self) -> float:
+        """See `ExpiringHold`. Compares a clock; never waits for the database."""
+        return self._rows.seconds_left(self._sid, self.epoch)
+
     def _on_asked(self, request: str) -> None:
         """Forward a request from another node to this process's own control socket, and write the answer."""
+        control = self._owner.control
         with self._lock:
             is_new, self._asked = request != self._asked, request
-        if self._control and is_new:
-            self._answer(self._control, request)
+        if control and is_new:
+            self._answer(control, request)
 
     def _answer(self, control: str, request: str) -> None:
         with contextlib.suppress(SnapshotError, OSError), socket.socket(socket.AF_UNIX) as line:
@@ -156,17 +178,18 @@ class RowHold:
             self._rows.answer(self._sid, self.epoch, request, answer)
 
     def _on_fenced(self) -> None:
-        with contextlib.suppress(SnapshotError):
-            if self._rows.is_overtaken(self._sid, self.epoch):
-                told, self._overtaken = self._overtaken, lambda: None
-                told()
+        """Tell the session if another owner took it. Raises `SnapshotError` if the database does not say so."""
+        if self._rows.is_overtaken(self._sid, self.epoch, self._taken.before):
+            told, self._overtaken = self._overtaken, lambda: None
+            told()
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
         try:
             yield
         except Fenced:
-            self._on_fenced()
+            with contextlib.suppress(SnapshotError):  # the next renewal asks again
+                self._on_fenced()
             raise
 
     def _opened(self, taken: Taken) -> tuple[Record, ...]:
@@ -189,11 +212,16 @@ class RowHold:
 
     @property
     def is_fenced(self) -> bool:
-        """See `Hold`. Queries the database; False while it does not answer."""
+        """See `Hold`. Queries the database; False while it does not answer. Tells who watches of a takeover."""
         try:
-            return self._is_over or not self._rows.is_current(self._sid, self.epoch)
+            if self._is_over:
+                return True
+            if self._rows.is_current(self._sid, self.epoch):
+                return False
+            self._on_fenced()
         except SnapshotError:
             return False
+        return True
 
     @property
     def last(self) -> int:

@@ -9,6 +9,7 @@ How it handles failures:
   labels that were changed in it, and says so in the notices of its ref (`storing`).
 * **The session was deleted.** It is stored again from memory, with a new lease and a full snapshot.
 * **Another owner has taken it over.** Every save raises `Fenced` and overwrites nothing.
+* **The database was rolled back**, and nobody has taken the session since. It is saved again from memory.
 * **Every stored snapshot is damaged.** A full snapshot is written from memory.
 * **The last save fails.** The spool stays, and the outcome says ``failed``.
 
@@ -17,13 +18,21 @@ Store calls and disk waits are written as `Steps`, which run both in threads and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 from snapshot_plugin import forks
-from snapshot_plugin.errors import Damaged, Fenced, InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.errors import (
+    Damaged,
+    Fenced,
+    InvalidInput,
+    SnapshotError,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
@@ -63,8 +72,10 @@ class LiveSession:
         self.trouble: SnapshotError | None = None
         """Why the session is not recorded at the moment; None while it is. The host shows it to its client."""
         self._is_troubled = False
+        self.is_behind = False
+        """Whether the store lost what it had acknowledged, and nothing was saved since."""
         self._context = context
-        self._spool = LeasedSpool(session_id, context, self._overtaken)
+        self._spool = LeasedSpool(session_id, context, self._overtaken, self._rolled_back)
         self._reducer = reducer
         self._keep_label = keep_label or self._record_label
         self._saved: NewestSave | None = None
@@ -79,6 +90,7 @@ class LiveSession:
         """Continue from *stored*: the next save builds on it, and *reducer* starts from it."""
         self._reducer = reducer or self._reducer
         self._saved = NewestSave(stored.ref, stored.snapshot)
+        self._spool.saved.append((stored.ref.seq, stored.ref.root))
 
     # Current state ---------------------------------------------------------------------------------------
 
@@ -91,6 +103,22 @@ class LiveSession:
     def is_recorded(self) -> bool:
         """Whether events recorded now survive ``kill -9``: the lease is held, and the spool has no gap."""
         return self._spool.is_whole
+
+    @property
+    def may_be_shown(self) -> bool:
+        """Whether what was just recorded may be passed on: not if another owner could have the session without it.
+
+        Always true where leases do not expire, as on a disk. Cheap: it compares a clock, and asks nobody.
+        """
+        return self._spool.may_be_shown
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long no other owner can take the session; infinite where leases do not expire, as on a disk.
+
+        Before each tool that must not run on two machines, check that this is more than the tool needs to begin.
+        """
+        return self._spool.seconds_left
 
     @property
     def running(self) -> bool:
@@ -163,6 +191,20 @@ class LiveSession:
         text = f"another process took session {self.session_id!r} over"
         self.failed("lease", Fenced(text, session_id=self.session_id))
         self._context.overtaken(self)
+
+    def _rolled_back(self) -> None:
+        # No lock is taken: the thread that renews all leases must not wait for one that is recording.
+        self.is_behind = True
+        text = f"the database was rolled back and lost parts of session {self.session_id!r}; it is saved again"
+        self.failed("lease", StoreUnavailable(text, session_id=self.session_id, hint="nothing to do"))
+        if self._context.store is not None:  # an event loop saves at its next interval
+            self._context.touch(self)
+
+    def _catch_up(self) -> None:
+        """After a rollback of the store: nothing that it acknowledged counts as saved, or as spooled."""
+        if self.is_behind:
+            self.is_behind = False
+            self.must_be_saved()
 
     # Recording --------------------------------------------------------------------------------------------
 
@@ -317,6 +359,7 @@ class LiveSession:
         Raises:
             SnapshotError: it was not saved. The spool keeps everything for the next save.
         """
+        self._catch_up()
         wanted = self._changes
         with self._saving:
             if self._is_closed:
@@ -356,6 +399,7 @@ class LiveSession:
             SnapshotError: it was not stored. Nothing has changed.
         """
         self._is_scheduled = False
+        self._catch_up()
         stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
         options = {"trigger": trigger, "tags": tags}
         saved = self._saved = yield from storing(stamped, self._saved, options, self._spool)
@@ -372,6 +416,8 @@ class LiveSession:
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
         """Save for the last time and release the lease. If that fails, the outcome says what the spool keeps."""
         self._context.forget(self)
+        if save and self.hold is not None and self.seconds_left < math.inf:
+            _ = self.hold.is_fenced  # the database may have been rolled back, which only a question shows
         outcome = self.save(trigger) if save else Outcome(session_id=self.session_id, status="not_asked")
         if outcome.status == "failed":
             rest = "its spool is kept" if self.is_recorded else "what came after its last save or record is lost"

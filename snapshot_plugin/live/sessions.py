@@ -7,6 +7,7 @@ threads save and flush (`schedule`).
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -79,9 +80,11 @@ class LiveSessions:
         self._flushes = FlushThread(self.flush, interval=flush_interval)
         self.store = store.sync
         """Where the snapshots are kept."""
+        self.is_shared = store.capabilities.several_machines
+        """Whether other machines may take these sessions over."""
         self._context = LiveContext(
             place=place_of(store),
-            shared=store.capabilities.several_machines,
+            shared=self.is_shared,
             store=self.store,
             owner=self._owner,
             reports=reports or LogReports(),
@@ -99,6 +102,16 @@ class LiveSessions:
 
     def _overtaken(self, live: LiveSession) -> None:
         self.overtaken(live)
+
+    @property
+    def may_be_shown(self) -> bool:
+        """Whether output may be passed on; see `LiveSession.may_be_shown`."""
+        return all(live.may_be_shown for live in tuple(self.open.values()))
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long no other owner can take any of the sessions; see `LiveSession.seconds_left`."""
+        return min((live.seconds_left for live in tuple(self.open.values())), default=math.inf)
 
     def _owner(self) -> Owner:
         return Owner.this_process(since=self.clock(), control=self.control)

@@ -11,6 +11,8 @@ store, and moves file work to a worker thread.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from operator import methodcaller
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
-from snapshot_plugin.live.ports import Hold, LiveContext, LivePlace
+from snapshot_plugin.live.ports import ExpiringHold, Hold, LiveContext, LivePlace
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
@@ -34,6 +36,8 @@ T = TypeVar("T")
 Fields = Mapping[str, Any]
 _MOST_LATE = 10_000
 """How many refused records are kept in memory, to append them once a save has closed the gap."""
+_MOST_REMEMBERED = 1000
+"""How many of its own snapshots a session recognizes after a rollback of the store."""
 
 
 class StoreCall(NamedTuple):
@@ -115,11 +119,22 @@ class LeasedSpool:
         session_id: the session.
         context: where leases and spools are kept, and the owner to name in the lease.
         overtaken: called once, from any thread, when another owner has taken the session over.
+        rolled_back: called, from any thread, when the place lost what it had acknowledged.
     """
 
-    def __init__(self, session_id: str, context: LiveContext, overtaken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        context: LiveContext,
+        overtaken: Callable[[], None],
+        rolled_back: Callable[[], None] = lambda: None,
+    ) -> None:
         self.hold: Hold | None = None
         """The lease and the spool; None while this process does not have them."""
+        self._expiring: ExpiringHold | None = None
+        """`hold`, if its lease can end while it is held."""
+        self.saved: deque[tuple[int, str]] = deque(maxlen=_MOST_REMEMBERED)
+        """Number and root of the newest snapshots that the session saved or continued from."""
         self.lock = forks.rlock()
         """Guards the order of appends. Never held during a sync or a save."""
         self.refused = self.made_good = 0
@@ -130,7 +145,8 @@ class LeasedSpool:
         """Whether the session was deleted, or another process took it over, since the last save."""
         self.fenced: Fenced | None = None
         """Why the lease is not taken again: another process took the session over."""
-        self._session_id, self._context, self._overtaken = session_id, context, overtaken
+        self._session_id, self._context = session_id, context
+        self._on_overtaken, self._rolled_back = overtaken, rolled_back
         self._swapping = forks.lock()
         self._upto = 0
 
@@ -138,6 +154,22 @@ class LeasedSpool:
     def is_whole(self) -> bool:
         """Whether the spool is held and has no gap."""
         return self.hold is not None and self.refused == self.made_good
+
+    @property
+    def seconds_left(self) -> float:
+        """For how long no other owner can take the session; infinite where leases do not expire."""
+        return math.inf if self._expiring is None else self._expiring.seconds_left()
+
+    @property
+    def may_be_shown(self) -> bool:
+        """Whether output that was just recorded may be passed on.
+
+        Where leases do not expire, always: a session that the disk refuses continues, and its client is told.
+        Elsewhere the place must have it, and the lease must be ours: another owner would not know what was shown.
+        """
+        if self._expiring is None:
+            return self.fenced is None
+        return self.is_whole and self._expiring.seconds_left() > 0
 
     @property
     def mark(self) -> Mark:
@@ -171,14 +203,25 @@ class LeasedSpool:
         """Spool to *hold* from now on. Records that a dead owner left in it are already recovered."""
         self.hold, self._upto = hold, hold.last
         hold.watch(self._overtaken)
+        self._expiring = hold if isinstance(hold, ExpiringHold) else None
+        if self._expiring is not None:
+            self._expiring.watch_rollback(self._rolled_back)
+
+    def _overtaken(self) -> None:
+        text = f"another process took session {self._session_id!r} over"
+        self.fenced = Fenced(text, session_id=self._session_id)
+        self._on_overtaken()
 
     def _taking_again(self, place: LivePlace, old: Hold) -> Steps[None]:
         """Take a new lease if the session was deleted, or another owner had it."""
         if not (yield Blocking(lambda: old.is_fenced)):
             return
-        self.use((yield from self._taking_from(place)))
-        self.was_fenced = True
+        if self.fenced is not None:  # the check found another owner
+            raise self.fenced
+        new = yield from self._taking_from(place)
         with self.lock:
+            self.use(new)
+            self.was_fenced = True
             self.refuse((None,))  # the records in the old spool are not in the new one
         yield Blocking(old.release)
 
@@ -249,7 +292,7 @@ class LeasedSpool:
 
     def _without_hold(self) -> Hold | None:
         with self._swapping:
-            hold, self.hold = self.hold, None
+            hold, self.hold, self._expiring = self.hold, None, None
         return hold
 
 
@@ -278,6 +321,14 @@ def storing(
         Conflict: another writer saved it, and may be a second owner.
         SnapshotError: it was not stored.
     """
+    saved = yield from _storing(snapshot, before, options, spool)
+    spool.saved.append((saved.ref.seq, saved.ref.root))
+    return saved
+
+
+def _storing(
+    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
+) -> Steps[NewestSave]:
     was_fenced = spool.was_fenced
     if not was_fenced:
         base = before.ref.seq if before else None
@@ -287,7 +338,7 @@ def storing(
             if not spool.is_sole_owner(has_saved=before is not None):
                 raise
     try:
-        saved = yield from _storing_on_top(snapshot, before, options, was_fenced=was_fenced)
+        saved = yield from _storing_on_top(snapshot, before, options, spool)
     except Fenced as error:
         if was_fenced:
             spool.fence(error)
@@ -297,7 +348,7 @@ def storing(
 
 
 def _storing_on_top(
-    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, *, was_fenced: bool
+    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
 ) -> Steps[NewestSave]:
     session_id, foreign = snapshot.session_id, {}
     try:
@@ -308,14 +359,17 @@ def _storing_on_top(
         base, notice = 0, f"nothing stored of it is whole ({error.message}); a full snapshot was written"
     else:
         base = head.ref.seq
-        if was_fenced:
+        if spool.was_fenced:
             raise Fenced(
                 f"another process took session {session_id!r} over and saved it as snapshot {base}",
                 session_id=session_id,
             )
-        notice = f"snapshot {base} is by another writer; saved on top of it"
-        foreign = _label_changes(before, head.snapshot, snapshot)
-        snapshot = apply_label(snapshot, foreign)
+        if (base, head.ref.root) in spool.saved:
+            notice = f"the store was rolled back to snapshot {base}; saved on top of it from memory"
+        else:
+            notice = f"snapshot {base} is by another writer; saved on top of it"
+            foreign = _label_changes(before, head.snapshot, snapshot)
+            snapshot = apply_label(snapshot, foreign)
     ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
     return NewestSave(replace(ref, notices=(*ref.notices, notice)), snapshot, foreign)
 

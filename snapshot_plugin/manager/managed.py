@@ -153,7 +153,8 @@ class ManagedSession:
             await self.take()
         snapshot, mark = await self._taken(session)
         newest, report = self.live.ref, self._context.report
-        if newest is not None and not tags and self._is_seen(snapshot, mark):  # without asking the disk
+        is_saved = newest is not None and not tags and not self.live.is_behind
+        if newest is not None and is_saved and self._is_seen(snapshot, mark):  # without asking the disk
             report.skipped(self.session_id, reason="unchanged", trigger=trigger)
             return newest
         await self.take()

@@ -85,7 +85,7 @@ class TestOvertaken:
         store.live_rows.let_go("session", hold.epoch)  # the process was stopped: it renews nothing
         let_lease_end(postgres_url, "session")
         taken(other)
-        store.live_rows.hold("session", hold.epoch, hold._on_fenced, hold._on_asked)  # and woke
+        hold.begin()  # and woke
         until(lambda: bool(told))
         store.close()
 

@@ -279,6 +279,6 @@ def test_clean_release_is_announced_and_the_session_can_be_taken_immediately(pos
         (told_of,) = listening.notifies(timeout=PATIENCE, stop_after=1)
     assert told_of.payload == "session"
     again = place.take("session", us)
-    assert again.epoch == hold.epoch + 1
+    assert again.epoch > hold.epoch
     again.release()
     store.close()

@@ -87,7 +87,10 @@ class Proxy:
         if isinstance(agent, ChainLink):
             agent.to_conductor, self._relay.unwrap = self._relay.send_client, agent.unwrapped
         relay = self._relay
-        for name, work in (("client", relay.pump_client), ("agent", self._keep_agent), ("clock", relay.keep_time)):
+        works = [("client", relay.pump_client), ("agent", self._keep_agent), ("clock", relay.keep_time)]
+        if self._sessions.is_shared:
+            works.append(("lease", relay.watch_lease))
+        for name, work in works:
             threading.Thread(target=relay.guard, args=(work,), daemon=True, name=f"asnap {name}").start()
         self.closing.wait()
 
@@ -173,6 +176,7 @@ class Proxy:
         """
         self._status = EXIT_CODES[Fenced.code]
         self._supervision.stopped = f"another process took session {live.session_id} over; the agent was stopped"
+        self._relay.fence(self._supervision.stopped)
         if isinstance(self._relay.agent, AgentProcess):
             self._relay.agent.signal(9)
         else:

@@ -2,13 +2,18 @@
 
 The messages of one read are spooled in one write before any of them is forwarded, and synced if one of them must
 be durable. The core is called under one lock, and nothing blocks while it is held: syncs and writes happen outside.
+
+In a store that several machines share, output waits in its outbox until the store has it: a machine that takes the
+session over must know everything that was shown. While the lease is over, the agent is paused as well.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -31,8 +36,17 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
-from snapshot_plugin.acp.messages import ForeignLines, Lines, Message, TextRuns, encode, parse
-from snapshot_plugin.acp.reducer import record_events
+from snapshot_plugin.acp.messages import (
+    INTERNAL_ERROR,
+    ForeignLines,
+    Lines,
+    Message,
+    TextRuns,
+    encode,
+    failure,
+    parse,
+)
+from snapshot_plugin.acp.reducer import record_events, recording_update
 from snapshot_plugin.inert import say
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.sessions import LiveSessions
@@ -43,6 +57,12 @@ _FULL = 8 << 20
 """Reading pauses while more bytes than this are unwritten."""
 _SOONER = 0.005
 """The clock thread is woken early only if something is due this many seconds before its next wake-up."""
+_LEASE_CHECK = 0.5
+"""Seconds between two looks at the lease, besides the one at its end: a machine that slept has missed that."""
+_HELD_CHECK = 0.05
+"""Seconds between two looks while output is held back."""
+_SAVE_AGAIN = 1.0
+"""Seconds between two saves while output is held back."""
 
 
 class QueuedWrite:
@@ -74,13 +94,20 @@ class Outbox:
         self._is_writing = self._is_started = self._is_over = False
         self._size, self._failed = 0, b""
 
-    def add(self, data: bytes, *, is_ready: bool) -> QueuedWrite:
-        """Append *data* to the queue; it is written once it is ready."""
+    def add(self, data: bytes, *, is_ready: bool, is_urgent: bool = False) -> QueuedWrite:
+        """Append *data* to the queue, or put it first if it is urgent; it is written once it is ready."""
         slot = QueuedWrite(data, is_ready=is_ready)
         with self._added:
-            self._slots.append(slot)
+            (self._slots.appendleft if is_urgent else self._slots.append)(slot)
             self._size += len(data)
         return slot
+
+    def drop(self, slot: QueuedWrite) -> bytes:
+        """Write nothing in place of *slot*, which must not be ready yet; return its data."""
+        with self._added:
+            data, slot.data, slot.is_ready = slot.data, b"", True
+            self._size -= len(data)
+        return data
 
     def drain(self) -> None:
         """Write what is ready, unless another thread is writing. Blocks while the other side does not read."""
@@ -223,6 +250,12 @@ class Relay:
         self._restarts, self._observed = restarts, observed
         self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
+        self._holding = threading.Lock()
+        self._held: list[tuple[Outbox, QueuedWrite]] = []
+        """What waits until the store has what it shows."""
+        self._lease_due = threading.Event()
+        self._fenced = ""
+        """Why nothing of the agent may be shown any more: another process owns a session of it."""
 
     def stop(self) -> None:
         """Record and send nothing from now on."""
@@ -233,10 +266,11 @@ class Relay:
         """Stop the clock and both outboxes."""
         self._is_closed = True
         self._tick_due.set()
+        self._lease_due.set()
         self.to_client.close()
         self.to_agent.close()
 
-    # Three threads: one for each direction, and the clock -------------------------------------------------
+    # Threads: one for each direction, the clock, and for shared stores the lease --------------------------
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run the *work* of a thread. If it fails, hang up: the client must not wait for answers forever."""
@@ -274,6 +308,8 @@ class Relay:
         """Handle the agent's messages until *read* returns nothing."""
         runs, foreign = TextRuns(self._core.joins), ForeignLines()
         while data := read():
+            if self._fenced:
+                continue
             batch = _Batch()
             with self._lock:
                 for message, line in runs.read(data):
@@ -283,7 +319,7 @@ class Relay:
                     else:
                         under = partial(runs.under, message=message, data=line)
                         batch.add(self._core.from_agent(message), batch.to_client, line, under)
-                slots = self._commit(batch)
+                slots = self._commit(batch, is_agent=True)
             self._finish(batch, slots)
             if self._observed is not None:
                 for session_id, event in ((name, each) for name, found in batch.records.items() for each in found):
@@ -305,6 +341,67 @@ class Relay:
             if core.now() >= self._wakes_at and not self._is_closed:
                 self.carry_out(lambda: core.tick(core.now()))
 
+    def watch_lease(self) -> None:
+        """Pause the agent while another machine could own one of its sessions; pass on what was held back."""
+        sessions, is_paused = self._sessions, False
+        catching_up = threading.Thread()
+        while not self._is_closed:
+            left = sessions.seconds_left
+            if left <= 0 and self.agent is not None:
+                self.agent.signal(signal.SIGSTOP)  # each time: it may have been restarted meanwhile
+            if (left <= 0) != is_paused:
+                is_paused = left <= 0
+                self._tell_pause(is_paused=is_paused)
+                if not is_paused and self.agent is not None:
+                    self.agent.signal(signal.SIGCONT)
+            if self._held and sessions.may_be_shown:
+                self._pass_held()
+            elif self._held and left > 0 and not catching_up.is_alive():  # sooner than the next scheduled save
+                catching_up = threading.Thread(target=self._catch_up, daemon=True, name="asnap catch up")
+                catching_up.start()
+            is_waiting = is_paused or bool(self._held)
+            self._lease_due.wait(_HELD_CHECK if is_waiting else min(_LEASE_CHECK, max(left, 0.0)))
+            self._lease_due.clear()
+
+    def _tell_pause(self, *, is_paused: bool) -> None:
+        why = "the lease of the session has run out, because the database does not answer; the agent is paused"
+        say(why if is_paused else "the lease is renewed; the agent goes on")
+        for live in tuple(self._sessions.open.values()):
+            told = recording_update(live, why if is_paused else str(live.trouble or ""))
+            self.to_client.add(encode(told), is_ready=True, is_urgent=True)
+        self.to_client.drain_elsewhere()
+
+    def _catch_up(self) -> None:
+        """Save what the store does not have, so that it can be shown. At most once a second."""
+        for live in tuple(self._sessions.open.values()):
+            if not live.may_be_shown:
+                live.save()
+        time.sleep(_SAVE_AGAIN)
+
+    def _pass_held(self) -> None:
+        with self._holding:
+            held, self._held = self._held, []
+        for _, slot in held:
+            slot.is_ready = True
+        self.to_client.drain_elsewhere()
+        self.to_agent.drain_elsewhere()
+
+    def fence(self, why: str) -> None:
+        """Show nothing more of the agent: another process owns its session. Messages of the core still pass."""
+        with self._holding:
+            self._fenced = why
+            held, self._held = self._held, []
+        for side, slot in held:
+            if side is self.to_client:
+                self._refuse(side.drop(slot))
+        self.to_client.drain_elsewhere()  # the end of the agent settles what it was to be sent
+
+    def _refuse(self, data: bytes) -> None:
+        """Answer the requests of the client whose answers in *data* are not shown."""
+        for message in map(parse, data.splitlines()):
+            if message is not None and "method" not in message and "id" in message:
+                self.to_client.add(encode(failure(message["id"], INTERNAL_ERROR, self._fenced)), is_ready=True)
+
     # Carrying actions out ---------------------------------------------------------------------------------
 
     def carry_out(self, decide: Callable[[], Actions], line: bytes = b"", *, is_client: bool = False) -> None:
@@ -319,32 +416,54 @@ class Relay:
         if batch.to_agent and not is_client:
             self.to_agent.drain_elsewhere()
 
-    def _commit(self, batch: _Batch) -> list[QueuedWrite]:
+    def _commit(self, batch: _Batch, *, is_agent: bool = False) -> list[tuple[Outbox, QueuedWrite]]:
         """Spool and reduce the events, and queue the messages in order. Called under the lock; does not block."""
         if self._is_over:
             return []
+        told = []
         for session_id, events in batch.records.items():
             live = self._sessions.open.get(session_id)
-            if live is not None and (told := record_events(live, events)) is not None:
-                batch.to_client.append(encode(told))
-        is_ready = not batch.durable
+            if live is not None and (news := record_events(live, events)) is not None:
+                told.append(encode(news))
+        if self._sessions.is_shared:
+            is_ready = False  # `_finish` decides
+            if told:  # first: what was not recorded is held back
+                self.to_client.add(b"".join(told), is_ready=True, is_urgent=True)
+            if is_agent and self._fenced:
+                self._refuse(b"".join(batch.to_client))
+                batch.to_client.clear()
+        else:
+            is_ready = not batch.durable
+            batch.to_client += told
         sides = ((self.to_client, batch.to_client), (self.to_agent, batch.to_agent))
-        return [side.add(b"".join(data), is_ready=is_ready) for side, data in sides if data]
+        return [(side, side.add(b"".join(data), is_ready=is_ready)) for side, data in sides if data]
 
-    def _finish(self, batch: _Batch, slots: Iterable[QueuedWrite]) -> None:
+    def _finish(self, batch: _Batch, slots: Iterable[tuple[Outbox, QueuedWrite]]) -> None:
         """Sync sessions with durable events, then release the queued messages. Called outside the lock."""
         for session_id in batch.durable:
             live = self._sessions.open.get(session_id)
             if live is not None:
                 live.make_durable()
-        for slot in slots:
-            slot.is_ready = True
+        if not self._are_held(slots):
+            for _, slot in slots:
+                slot.is_ready = True
         for action in batch.later:
             self._do(action)
         if self._core.jobs.asks or self._core.jobs.waits:
             seconds = self._core.next_tick()
             if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
                 self._tick_due.set()
+
+    def _are_held(self, slots: Iterable[tuple[Outbox, QueuedWrite]]) -> bool:
+        """Hold *slots* back if the store may not have what they show."""
+        if not self._sessions.is_shared or self._sessions.may_be_shown:
+            return False
+        with self._holding:
+            if self._fenced:
+                return False
+            self._held += slots
+        self._lease_due.set()
+        return True
 
     def _do(self, action: _Later) -> None:
         if isinstance(action, Checkpoint):

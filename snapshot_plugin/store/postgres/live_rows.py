@@ -4,11 +4,18 @@ A lease is a row with an owner, an **epoch** and the time **until** which it cou
 Every statement of an owner names its epoch; once another owner has the session, the statement finds no row, and the
 owner is fenced. A lease that is over still belongs to its owner until another one takes it. Deleting the session
 raises the epoch too; **taken** is the epoch of the last owner, which tells a deletion from a takeover.
+
+An epoch is made of the server's time and a random number, so that no two takes share one, not even if the database
+lost the first take: after a restored backup, or on a standby that was promoted before it had received everything.
+
+An owner also counts the lease down by a clock of its own, from before each renewal was sent (`seconds_left`): cut
+off from the database, it stops before another owner may begin.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -35,6 +42,17 @@ _APPEND = f"""
 INSERT INTO {{spool}} (sid, n, body)
 SELECT mine.sid, r.n, r.body FROM mine, unnest(%s::bigint[], %s::bytea[]) AS r (n, body) RETURNING n
 """
+_NEXT_EPOCH = """
+greatest(epoch, (extract(epoch FROM clock_timestamp()) * 1000)::bigint << 10) + 1 + floor(random() * 1023)::bigint
+"""
+"""Higher than all before and never the same twice; below 2^53 until the year 2248, for JSON."""
+_RECLAIM = f"""
+INSERT INTO {{live}} AS l (sid, epoch, taken, owner, until) VALUES (%s, %s, %s, %s, {_PROLONGED})
+ON CONFLICT (sid) DO UPDATE
+SET epoch = excluded.epoch, taken = excluded.taken, owner = excluded.owner, until = excluded.until
+WHERE l.taken <= %s AND (l.owner IS NULL OR l.until <= clock_timestamp()) RETURNING sid
+"""
+"""Take again a lease that the database forgot: the row is as before the take, and nobody has taken it since."""
 _RENEW = f"""
 {_FAST} ours AS (SELECT * FROM unnest(%s::text[], %s::bigint[]) AS o (sid, epoch))
 UPDATE {{live}} l SET until = {_PROLONGED} FROM ours, fast
@@ -55,10 +73,10 @@ _TRUNCATE = f"""
 ), gone AS (DELETE FROM {{spool}} s USING mine WHERE s.sid = mine.sid AND s.token = '' AND s.n <= %s)
 SELECT sid FROM mine
 """
-_LOOK = """
-SELECT epoch, owner, base, last, owner IS NOT NULL AND until > clock_timestamp(),
+_LOOK = f"""
+SELECT {_NEXT_EPOCH}, taken, owner, base, last, owner IS NOT NULL AND until > clock_timestamp(),
        extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8
-FROM {live} WHERE sid = %s FOR UPDATE
+FROM {{live}} WHERE sid = %s FOR UPDATE
 """
 _POLL_SECONDS = 0.1
 _ASKED_SECONDS = 3.0
@@ -95,12 +113,27 @@ SELECT sid FROM {live} l WHERE (l.owner IS NOT NULL AND l.until <= clock_timesta
 """
 
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that nobody sets and that also counts while the machine sleeps; on macOS, CLOCK_MONOTONIC does."""
+_MARGIN = 0.1
+"""The part of the lease time by which an owner stops early: what it has begun must end before the lease does."""
+_SOON = 0.05
+"""The part of the lease time after which a failed renewal is tried again."""
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
 class _Held(NamedTuple):
-    """A session of this process: called once another owner has it, and when another node asks something."""
+    """A session of this process, and what to call if something happened to it; see `LiveRows.hold`."""
 
     epoch: int
+    before: int
+    owner: str
     fenced: Callable[[], None]
     asked: Callable[[str], None]
+    rolled_back: Callable[[], None]
 
 
 class LiveRows:
@@ -116,6 +149,10 @@ class LiveRows:
         self.lease = database.address.lease
         self._held: dict[str, _Held] = {}
         self._dropped: dict[str, tuple[int, int]] = {}
+        self._torn: set[str] = set()
+        """Sessions whose row in the database fell behind: `truncate` must set it right."""
+        self._ends: dict[str, float] = {}
+        """When the lease of each held session is over, by our own clock."""
         self._guard = forks.lock()
         self._changed = forks.event()
         self._renewing: threading.Thread | None = None
@@ -123,6 +160,7 @@ class LiveRows:
 
     def _forked(self) -> None:
         self._held, self._dropped, self._renewing = {}, {}, None  # the parent renews its leases
+        self._torn, self._ends = set(), {}
 
     # Taking ----------------------------------------------------------------------------------------------
 
@@ -130,30 +168,49 @@ class LiveRows:
     def taking(self, session_id: str, owner: str) -> Iterator[Taken | Held]:
         """Take the session, if it is free. If the body raises, nothing has changed."""
         self._prepare()
-        with self._database.transaction():
+        # The owner cannot renew its lease meanwhile, so a process that freezes here must not keep the row.
+        with self._database.transaction(idle=min(self.lease, IDLE_SECONDS)):
             self._database.rows(
                 "INSERT INTO {live} (sid, epoch, until) VALUES (%s, 0, '-infinity') ON CONFLICT DO NOTHING",
                 session_id,
             )
             # Waits for a save of the present owner that is under way: see `must_not_be_fenced`.
-            ((epoch, present, base, last, is_held, seconds),) = self._database.rows(_LOOK, session_id)
+            ((epoch, before, present, base, last, is_held, seconds),) = self._database.rows(_LOOK, session_id)
             if is_held:
                 yield Held(present, seconds)
                 return
+            sent = _now()
             self._database.rows(
                 f"UPDATE {{live}} SET epoch = %s, taken = %s, owner = %s, until = {_PROLONGED} WHERE sid = %s",
-                epoch + 1, epoch + 1, owner, self.lease, session_id,
+                epoch, epoch, owner, self.lease, session_id,
             )  # fmt: skip
-            yield Taken(epoch + 1, present, base, last, self.records(session_id))
+            yield Taken(epoch, before, sent, present, base, last, self.records(session_id))
 
-    def hold(self, session_id: str, epoch: int, fenced: Callable[[], None], asked: Callable[[str], None]) -> None:
-        """Renew the lease from now on.
+    def hold(
+        self,
+        session_id: str,
+        taken: Taken,
+        owner: str,
+        *,
+        fenced: Callable[[], None],
+        asked: Callable[[str], None],
+        rolled_back: Callable[[], None],
+    ) -> None:
+        """Renew the lease from now on. The functions are called from any thread, and must be quick.
 
-        *fenced* is called once another owner has the session, and must be quick. *asked* is called with what
-        another node asks (`ask`), in a thread of its own, perhaps several times until `answer` is called.
+        Args:
+            session_id: the session.
+            taken: what `taking` gave.
+            owner: who has the session, for others.
+            fenced: called once the session is not ours any more; raises `SnapshotError` to be called again.
+            asked: called with what another node asks (`ask`), in a thread of its own, perhaps several times until
+                `answer` is called.
+            rolled_back: called if the database lost the take, and we have it again: newer records and snapshots
+                are lost too.
         """
         with self._guard:
-            self._held[session_id] = _Held(epoch, fenced, asked)
+            self._held[session_id] = _Held(taken.epoch, taken.before, owner, fenced, asked, rolled_back)
+            self._ends[session_id] = self._end_of(taken.sent)
             if self._renewing is None or not self._renewing.is_alive():
                 self._renewing = threading.Thread(target=self._renew, name="asnap-lease", daemon=True)
                 self._renewing.start()
@@ -164,13 +221,31 @@ class LiveRows:
             held = self._held.get(session_id)
             if held is not None and held.epoch == epoch:
                 del self._held[session_id]
+                self._ends.pop(session_id, None)
                 self._dropped.pop(session_id, None)
+                self._torn.discard(session_id)
             if not self._held:
                 self._changed.set()
 
+    def seconds_left(self, session_id: str, epoch: int) -> float:
+        """For how long nobody else can take the session, by our own clock; infinite if we do not hold it."""
+        held, end = self._held.get(session_id), self._ends.get(session_id)
+        return math.inf if held is None or end is None or held.epoch != epoch else end - _now()
+
+    def _end_of(self, sent: float) -> float:
+        """The end of a lease that was prolonged by a statement sent at that time: the server got it later."""
+        return sent + self.lease * (1 - _MARGIN)
+
+    def _prolonged(self, session_id: str, epoch: int, sent: float) -> None:
+        with self._guard:
+            held = self._held.get(session_id)
+            if held is not None and held.epoch == epoch:
+                self._ends[session_id] = max(self._ends[session_id], self._end_of(sent))
+
     def _renew(self) -> None:
+        pause = self.lease / 3
         while True:
-            self._changed.wait(self.lease / 3)
+            self._changed.wait(pause)
             with self._guard:
                 if not self._held:
                     self._renewing = None
@@ -178,21 +253,39 @@ class LiveRows:
                     return
                 self._changed.clear()
                 held = dict(self._held)
-            with contextlib.suppress(SnapshotError):  # unreachable: the owner's next statement reports it
+            try:
                 self._renew_all(held)
+                pause = self.lease / 3
+            except SnapshotError:  # unreachable: the owner's next statement reports it
+                pause = self.lease * _SOON
 
     def _renew_all(self, held: Mapping[str, _Held]) -> None:
-        epochs = [each.epoch for each in held.values()]
+        epochs, sent = [each.epoch for each in held.values()], _now()
         found: dict[str, str | None] = dict(self._database.rows(_RENEW, list(held), epochs, self.lease))
         asked = deque[Callable[[], None]]()
         for session_id, each in held.items():
-            if session_id not in found:
-                self.let_go(session_id, each.epoch)
-                each.fenced()
-            elif request := found[session_id]:
-                asked.append(partial(each.asked, request))
+            if session_id in found:
+                self._prolonged(session_id, each.epoch, sent)
+                if request := found[session_id]:
+                    asked.append(partial(each.asked, request))
+            elif not self._is_reclaimed(session_id, each.epoch):
+                with contextlib.suppress(SnapshotError):  # not known for sure: ask again
+                    each.fenced()
+                    self.let_go(session_id, each.epoch)
         for _ in range(min(_ANSWERING, len(asked))):
             threading.Thread(target=_call_all, args=(asked,), name="asnap-answer", daemon=True).start()
+
+    def _is_reclaimed(self, session_id: str, epoch: int) -> bool:
+        """Whether the database had only forgotten that the session is ours, and knows it again now."""
+        held, sent = self._held.get(session_id), _now()
+        if held is None or held.epoch != epoch:
+            return False
+        if not self._database.rows(_RECLAIM, session_id, epoch, epoch, held.owner, self.lease, held.before):
+            return False
+        self._torn.add(session_id)
+        self._prolonged(session_id, epoch, sent)
+        held.rolled_back()
+        return True
 
     # Asking an owner on another node ---------------------------------------------------------------------
 
@@ -241,8 +334,8 @@ class LiveRows:
             self._dropped[session_id] = epoch, upto
 
     def are_dropped(self, session_id: str, epoch: int, upto: int) -> bool:
-        """Whether the last save has dropped the records up to *upto*."""
-        return self._dropped.get(session_id) == (epoch, upto)
+        """Whether the last save has dropped the records up to *upto*, and the row of the lease agrees."""
+        return session_id not in self._torn and self._dropped.get(session_id) == (epoch, upto)
 
     def must_not_be_fenced(self, session_id: str) -> None:
         """Called in the transaction of every save. Until that ends, no other process can take the session.
@@ -254,17 +347,23 @@ class LiveRows:
         if held is not None and not self._database.rows(
             # Weak enough for appends to the spool, which change no key; strong enough to make `taking` wait.
             "SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s FOR KEY SHARE", session_id, held.epoch,
-        ):  # fmt: skip
-            held.fenced()
+        ) and not self._is_reclaimed(session_id, held.epoch):  # fmt: skip
+            with contextlib.suppress(SnapshotError):  # not known for sure: the next renewal finds out
+                held.fenced()
             raise fenced_error(session_id)
 
     def is_current(self, session_id: str, epoch: int) -> bool:
-        """Whether the session still has this epoch."""
-        return bool(self._database.rows("SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s", session_id, epoch))
+        """Whether the session is still ours. If the database forgot that, and nobody took it, it is ours again."""
+        found = self._database.rows("SELECT 1 FROM {live} WHERE sid = %s AND epoch = %s", session_id, epoch)
+        return bool(found) or self._is_reclaimed(session_id, epoch)
 
-    def is_overtaken(self, session_id: str, epoch: int) -> bool:
-        """Whether another owner took the session after this epoch. A deletion is not counted."""
-        return bool(self._database.rows("SELECT 1 FROM {live} WHERE sid = %s AND taken > %s", session_id, epoch))
+    def is_overtaken(self, session_id: str, epoch: int, before: int) -> bool:
+        """Whether another owner took the session after us, who took it after *before*. A deletion is not counted.
+
+        After a rollback the other's epoch may be lower than ours, but it is higher than any that we found.
+        """
+        query = "SELECT 1 FROM {live} WHERE sid = %s AND taken > %s AND taken <> %s"
+        return bool(self._database.rows(query, session_id, before, epoch))
 
     def append(self, session_id: str, epoch: int, after: int, records: Sequence[tuple[int, bytes]]) -> None:
         """Add records behind the one numbered *after*, and prolong the lease: one statement.
@@ -274,14 +373,17 @@ class LiveRows:
             StoreUnavailable: the server lost records in a crash, and those would not follow each other.
             LostConnection: they may be there, or not.
         """
-        numbers, bodies = [n for n, _ in records], [body for _, body in records]
+        numbers, bodies, sent = [n for n, _ in records], [body for _, body in records], _now()
         added = self._database.rows(_APPEND, self.lease, numbers[-1], session_id, epoch, after, numbers, bodies)
         if not added:
-            if not self.is_current(session_id, epoch):
-                raise fenced_error(session_id)
-            raise StoreUnavailable(
-                f"the database lost records of session {session_id}", session_id=session_id, hint="take a snapshot"
-            )
+            self._must_be_ours(session_id, epoch)
+            raise _lost_records(session_id)
+        self._prolonged(session_id, epoch, sent)
+
+    def _must_be_ours(self, session_id: str, epoch: int) -> None:
+        if not self.is_current(session_id, epoch):
+            raise fenced_error(session_id)
+        self._torn.add(session_id)
 
     def flush(self, session_id: str, epoch: int) -> None:
         """Make all that was appended durable: the commit of a message forces everything before it to disk.
@@ -292,12 +394,16 @@ class LiveRows:
             "SELECT pg_logical_emit_message(true, 'asnap', '')::text FROM {live} WHERE sid = %s AND epoch = %s",
             session_id, epoch,
         ):  # fmt: skip
-            raise fenced_error(session_id)
+            self._must_be_ours(session_id, epoch)
+            raise _lost_records(session_id)
 
     def truncate(self, session_id: str, epoch: int, upto: int) -> None:
         """Drop the records numbered up to *upto*; numbers continue behind it."""
-        if not self._database.rows(_TRUNCATE, upto, upto, session_id, epoch, upto):
-            raise fenced_error(session_id)
+        truncate = (_TRUNCATE, upto, upto, session_id, epoch, upto)
+        if not self._database.rows(*truncate):
+            self._must_be_ours(session_id, epoch)
+            self._database.rows(*truncate)
+        self._torn.discard(session_id)
 
     def set_aside(self, session_id: str, *, first: int, last: int) -> str | None:
         """Keep the records from number *first* on where nothing reads them; numbers continue behind *last*."""
@@ -390,4 +496,10 @@ def fenced_error(session_id: str) -> Fenced:
     return Fenced(
         f"another process took session {session_id!r} over, or it was deleted, while it was live here",
         session_id=session_id,
+    )
+
+
+def _lost_records(session_id: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the database lost records of session {session_id}", session_id=session_id, hint="take a snapshot"
     )

@@ -27,6 +27,10 @@ class Taken(NamedTuple):
     """A session that was just taken: the owner that died, and what is in its spool."""
 
     epoch: int
+    before: int
+    """The epoch of the owner before."""
+    sent: float
+    """When the statement that took it was sent, by the clock of `LiveRows.seconds_left`."""
     previous: str | None
     base: int
     last: int
