@@ -45,6 +45,7 @@ MISBEHAVIOURS = {
     "empty-errors": "answers with neither a result nor an error where it refuses",
     "titles-from-prompt": "takes the beginning of a prompt for the session's title",
     "leaves-tools-pending": "does not say that its tools are finished",
+    "hides-outcomes": "as leaves-tools-pending, and shows what its tools gave only when it replays them",
     "dies-when-restarted": "kills itself on initialize, except in its first process",
     "refuses-when-restarted": "refuses initialize, except in its first process",
     "outlives-stdin": "does not end when its stdin does",
