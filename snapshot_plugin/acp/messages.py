@@ -17,6 +17,8 @@ __all__ = [
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_VERSION",
+    "VERSION",
     "ForeignLines",
     "IdMap",
     "Lines",
@@ -24,6 +26,7 @@ __all__ = [
     "Pending",
     "TextRuns",
     "as_object",
+    "asking_for_version_1",
     "chunk",
     "encode",
     "failure",
@@ -42,6 +45,9 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
+UNSUPPORTED_VERSION = -32022
+VERSION = 1
+"""The version of the protocol that is recorded."""
 
 _OFFERED = ("list", "resume", "fork", "close", "delete")
 
@@ -269,10 +275,11 @@ def success(request_id: Any, result: Any) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
-def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Build an error answer. Line breaks in *text* become spaces."""
-    error = {"code": code, "message": " ".join(text.splitlines())}
-    return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
+def failure(request_id: Any, code: int, text: str, data: Message | None = None) -> Message:
+    """Build an error answer. Line breaks in *text* become spaces. Some clients show only its ``data.details``."""
+    text = " ".join(text.splitlines())
+    error = {"code": code, "message": text, "data": {"details": text, **(data or {})}}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
 def with_whole_error(answer: Message) -> Message:
@@ -283,6 +290,23 @@ def with_whole_error(answer: Message) -> Message:
         return answer
     told = text if isinstance(text, str) else "the agent gave no reason"
     return failure(answer.get("id"), code if type(code) is int else INTERNAL_ERROR, told, {"error": error})
+
+
+def asking_for_version_1(params: Message) -> Message:
+    """Return the params of an ``initialize`` that offers a later version as those of one that offers version 1.
+
+    A client names the latest version that it speaks, and decides whether to go on with the earlier one that it is
+    answered. Its own fields stay, for an agent that answers with the later version all the same.
+    """
+    offer = params.get("protocolVersion")
+    if type(offer) is not int or offer <= VERSION:
+        return params
+    given = as_object(params.get("capabilities"))
+    able: Message = {name: given[name] for name in ("elicitation", "_meta") if name in given}
+    if isinstance(auth := given.get("auth"), dict):
+        able["auth"] = {"terminal": isinstance(auth.get("terminal"), dict)}
+    named = {"clientInfo": params["info"]} if isinstance(params.get("info"), dict) else {}
+    return {"clientCapabilities": able, **named, **params, "protocolVersion": VERSION}
 
 
 def offered(result: Message) -> Message:

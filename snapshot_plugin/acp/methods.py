@@ -96,7 +96,7 @@ class SessionMethods:
             agent_id = result.get("sessionId")
             if not isinstance(agent_id, str):
                 why = "the agent gave it an id that is not text"
-                yield Say(f"a session is NOT recorded: {why}")
+                yield Say(f"a session is NOT recorded: {why}", is_warning=True)
                 return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
             core.ids.claim(agent_id)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
@@ -106,7 +106,7 @@ class SessionMethods:
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
             yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
-                yield Say(f"session {session_id} is NOT recorded: {problem}")
+                yield Say(f"session {session_id} is NOT recorded: {problem}", is_warning=True)
             yield from show(session_id, core.bind(session_id, agent_id))
         return {}
 

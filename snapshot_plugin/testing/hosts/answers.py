@@ -41,6 +41,7 @@ _NONSENSE: list[tuple[str, Any]] = [
     ("session/prompt", {"sessionId": 5, "prompt": 5}),
     ("session/set_mode", {"sessionId": []}),
 ]
+_VERSION_2 = {"protocolVersion": 2, "info": {"name": "a client", "version": "2"}, "capabilities": {}}
 
 
 class Answers(HostStage):
@@ -156,6 +157,27 @@ class Answers(HostStage):
             assert client.prompt(session_id, "say two").endswith("two")
             assert "never" not in client.said(session_id)
             assert len(answers(client, waiting)) == 1
+
+    def test_a_client_that_offers_version_2_gets_version_1_from_an_agent_that_speaks_both_and_is_recorded(
+        self, tmp_path: Path
+    ) -> None:
+        with self.start(tmp_path, "--misbehave", "both-versions", initialize=False) as client:
+            assert client.request("initialize", _VERSION_2)["protocolVersion"] == 1
+            session_id = client.new_session()
+            assert client.prompt(session_id, "say one") == "one"
+        assert [message.text for message in stored(tmp_path, session_id).messages] == ["say one", "one"]
+
+    @pytest.mark.parametrize("habit", ["version-2", "refuses-version-1"])
+    def test_a_client_that_agrees_with_the_agent_on_version_2_is_told_that_nothing_is_recorded(
+        self, tmp_path: Path, habit: str
+    ) -> None:
+        with self.start(tmp_path, "--misbehave", habit, initialize=False) as client:
+            assert client.request("initialize", _VERSION_2)["protocolVersion"] == 2
+            client.wait_for_stderr("NOT recorded")
+            session_id = client.new_session()
+            client.wait_for_text("not recorded")
+            assert all(update["messageId"] for update in client.updates(session_id) if "content" in update)
+            assert client.prompt(session_id, "say one") == "one"
 
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:

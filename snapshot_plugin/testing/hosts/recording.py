@@ -117,6 +117,20 @@ class Recording(HostStage):
             _, updates = load(client, session_id)
             assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
 
+    @pytest.mark.parametrize("params", [{"prompt": []}, {}], ids=["empty", "missing"])
+    def test_an_empty_prompt_is_answered_and_neither_sent_nor_recorded(
+        self, tmp_path: Path, params: dict[str, object]
+    ) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            answer = client.request("session/prompt", {"sessionId": session_id, **params})
+            assert answer == {"stopReason": "end_turn"}
+            client.wait_for_text("empty")
+            assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
+        asked = [message.text for message in stored(tmp_path, session_id).messages if message.role == "user"]
+        assert asked == ["say one", "remember"]
+
     def test_a_new_session_never_takes_the_place_of_a_stored_one(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--no-list", "--misbehave", "counts-sessions")
         with self.start(tmp_path, *flags) as client:
