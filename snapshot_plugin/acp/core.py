@@ -8,6 +8,7 @@ gets exactly one answer.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -29,6 +30,7 @@ from snapshot_plugin.acp.actions import (
     Steps,
     ToAgent,
     ToClient,
+    Wait,
     refusal,
     shown,
 )
@@ -148,6 +150,7 @@ class Core:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
             is_sent &= Pending.of(message).session_id not in self.lost  # the agent may have another one of that id
+            is_sent &= message["method"] != "session/cancel" or not self._is_anothers_turn(message)
             return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
@@ -168,6 +171,11 @@ class Core:
                     answer = success(pending.id, {"stopReason": "cancelled"})
                     actions += [*self.recorded(session_id, event), ToClient(answer)]
         return actions
+
+    def _is_anothers_turn(self, message: Message) -> bool:
+        """Whether the agent works for another one of our sessions to which it gave the same id."""
+        session_id = Pending.of(message).session_id
+        return session_id is not None and any(self.prompts(other) for other in self.ids.sharing(session_id))
 
     def _client_asks(self, message: Message) -> Actions:
         pending = Pending.of(message)
@@ -197,10 +205,9 @@ class Core:
         if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
             text = f"session {session_id} is not open"
             return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
-        if pending.method == "session/prompt" and session_id in self.open and not pending.params.get("prompt"):
-            # Some clients send an empty prompt after an error; after a second error they would never go on.
-            answer = success(pending.id, {"stopReason": "end_turn"})
-            return [shown(session_id or "", chunk(_EMPTY)), ToClient(answer)]
+        is_prompt = pending.method == "session/prompt" and session_id in self.open
+        if is_prompt and (instead := self._instead_of_sending(message, pending)) is not None:
+            return instead
         key = key_of(pending.id)
         if key in self._from_client:
             return [ToClient(failure(pending.id, INVALID_REQUEST, _SAME_ID))]
@@ -210,8 +217,9 @@ class Core:
             self.initialize_params = params
             self.client_capabilities = as_object(params.get("clientCapabilities"))
             return _passed(message, message if params is pending.params else {**message, "params": params})
-        if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
+        if not is_prompt or session_id is None:
             return _passed(message, self.ids.for_agent(message))
+        self.ids.turn_to(session_id)
         held = list(self.late_news(session_id))
         self.late.pop(session_id, None)
         note = self.notes.pop(session_id, None)
@@ -219,6 +227,21 @@ class Core:
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         event = events.prompted(pending.params, self.stamp())
         return [*held, *self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
+
+    def _instead_of_sending(self, message: Message, prompt: Pending) -> Actions | None:
+        """What is done with a prompt that the agent does not get, or not yet; None if it gets it now."""
+        session_id = prompt.session_id or ""
+        if not prompt.params.get("prompt"):
+            # Some clients send an empty prompt after an error; after a second error they would never go on.
+            return [shown(session_id, chunk(_EMPTY)), ToClient(success(prompt.id, {"stopReason": "end_turn"}))]
+        if not self._is_anothers_turn(message):
+            return None
+        job = Job(self._until_free(message), session_id=session_id)
+        job.followers.append(message)
+        return self.start(job)
+
+    def _until_free(self, message: Message) -> Steps[None]:
+        yield Wait(lambda _now: not self._is_anothers_turn(message), math.inf)
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
@@ -424,6 +447,9 @@ class Core:
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
         self.ids.bind(session_id, agent_id)
+        for other in self.ids.sharing(session_id):
+            if self.prompts(other):  # what the agent says belongs to that one until its turn ends
+                self.ids.turn_to(other)
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed -= {session_id, agent_id}

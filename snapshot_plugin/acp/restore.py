@@ -327,6 +327,9 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
+    if core.ids.is_anothers(agent_id, record.session_id):
+        tried.append("fork: the agent gave it the id of another session")
+        return None
     core.ids.claim(agent_id, record.session_id)
     if core.can("load"):
         restored = yield from _attempt(core, "load", _verified(core, record, wish, agent_id, tried), tried)

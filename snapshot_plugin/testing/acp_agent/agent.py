@@ -175,7 +175,8 @@ class Agent:
     # Sessions ---------------------------------------------------------------------------------------------
 
     def _new(self, request_id: Any, params: Params) -> None:
-        live = self._open(self._sessions.new(params["cwd"]))
+        session = self._sessions.new(params["cwd"])
+        live = self._live.get(session.id) or self._open(session)
         self._peer.answer(request_id, {"sessionId": live.session.id, **live.state()})
         self._greet(live.session.id)
 

@@ -32,7 +32,7 @@ MISBEHAVIOURS = {
     "resume-replays": "session/resume replays the history, which it must not",
     "acknowledged-loss": "forgets, when it is started again, the last answer it gave",
     "counts-sessions": "names its sessions s-1, s-2, … anew in each process",
-    "repeats-ids": "gives each session of a process the same id",
+    "repeats-ids": "has one session, and answers session/new with its id each time",
     "hidden-names": "gives its sessions ids that asnap uses for parts of other sessions",
     "long-names": "gives its sessions ids that are longer than a file name may be",
     "shows-cut-off": "keeps and replays the words of a turn that was cut off",

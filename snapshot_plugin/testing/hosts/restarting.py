@@ -125,6 +125,16 @@ class Restarting(HostStage):
                 assert client.prompt(each, "say two") == "two"
 
     @linux
+    def test_sessions_to_which_a_restarted_agent_gives_one_id_are_all_restored(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE, "--misbehave", "repeats-ids") as client:
+            one, two = client.new_session(), client.new_session()
+            client.prompt(one, "say one")
+            client.prompt(two, "say two")
+            self.restart_agent(client)
+            assert "Assistant: one" in client.prompt(one, "echo-blocks")
+            assert "Assistant: two" in client.prompt(two, "echo-blocks")
+
+    @linux
     def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
         hold = tmp_path / "hold"
         with self.start(tmp_path, *_UNABLE, "--hold", str(hold)) as client:
