@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
-
-from snapshot_plugin.errors import SnapshotError
 
 __all__ = [
     "AUTH_REQUIRED",
@@ -17,6 +15,8 @@ __all__ = [
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_VERSION",
+    "VERSION",
     "ForeignLines",
     "IdMap",
     "Lines",
@@ -24,6 +24,7 @@ __all__ = [
     "Pending",
     "TextRuns",
     "as_object",
+    "asking_for_version_1",
     "chunk",
     "encode",
     "failure",
@@ -42,6 +43,9 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
+UNSUPPORTED_VERSION = -32022
+VERSION = 1
+"""The version of the protocol that is recorded."""
 
 _OFFERED = ("list", "resume", "fork", "close", "delete")
 
@@ -269,10 +273,11 @@ def success(request_id: Any, result: Any) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
-def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Build an error answer. Line breaks in *text* become spaces."""
-    error = {"code": code, "message": " ".join(text.splitlines())}
-    return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
+def failure(request_id: Any, code: int, text: str, data: Message | None = None) -> Message:
+    """Build an error answer. Line breaks in *text* become spaces. Some clients show only its ``data.details``."""
+    text = " ".join(text.splitlines())
+    error = {"code": code, "message": text, "data": {"details": text, **(data or {})}}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
 def with_whole_error(answer: Message) -> Message:
@@ -283,6 +288,23 @@ def with_whole_error(answer: Message) -> Message:
         return answer
     told = text if isinstance(text, str) else "the agent gave no reason"
     return failure(answer.get("id"), code if type(code) is int else INTERNAL_ERROR, told, {"error": error})
+
+
+def asking_for_version_1(params: Message) -> Message:
+    """Return the params of an ``initialize`` that offers a later version as those of one that offers version 1.
+
+    A client names the latest version that it speaks, and decides whether to go on with the earlier one that it is
+    answered. Its own fields stay, for an agent that answers with the later version all the same.
+    """
+    offer = params.get("protocolVersion")
+    if type(offer) is not int or offer <= VERSION:
+        return params
+    given = as_object(params.get("capabilities"))
+    able: Message = {name: given[name] for name in ("elicitation", "_meta") if name in given}
+    if isinstance(auth := given.get("auth"), dict):
+        able["auth"] = {"terminal": isinstance(auth.get("terminal"), dict)}
+    named = {"clientInfo": params["info"]} if isinstance(params.get("info"), dict) else {}
+    return {"clientCapabilities": able, **named, **params, "protocolVersion": VERSION}
 
 
 def offered(result: Message) -> Message:
@@ -297,6 +319,9 @@ def offered(result: Message) -> Message:
 class IdMap:
     """Maps our session ids to the agent's; a session without an entry has the same id on both sides.
 
+    Some agents answer each ``session/new`` with the same id, such as one that they derive from the directory. Then
+    several of our sessions share one of the agent, and what it says belongs to the one that prompted last.
+
     Requests of the agent keep their ids until it is restarted. A new process numbers its requests from the start
     again: without new ids, a late answer to the old process could grant a permission the new one asks for.
     """
@@ -305,23 +330,18 @@ class IdMap:
         self.restarts = 0
         self._agents: dict[str, str] = {}
         """The agent's ids of our sessions."""
-        self._ours: dict[str, str | None] = {}
-        """Whose the agent's ids are, while its process runs; None for a session that has no id of ours yet."""
+        self._ours: dict[str, list[str | None]] = {}
+        """Whose the agent's ids are, while its process runs, the one that prompted last at the end; None for a
+        session that has no id of ours yet.
+        """
         self._expected: set[str] = set()
         """Ids in `_ours` of sessions that the agent has not restored yet, and may not know any more."""
 
     def claim(self, agent_id: str, session_id: str | None = None) -> None:
-        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one.
-
-        Raises:
-            SnapshotError: another open session has that id, and their messages could not be told apart.
-        """
-        is_taken = agent_id in self._ours and agent_id not in self._expected
-        if is_taken and (session_id is None or self.is_anothers(agent_id, session_id)):
-            what = f"the agent gave this session the id of another one that is open: {agent_id!r}"
-            raise SnapshotError(what, session_id=session_id, hint="close that session first")
-        self._expected.discard(agent_id)
-        self._ours[agent_id] = session_id
+        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one."""
+        if agent_id in self._expected or agent_id not in self._ours:
+            self._expected.discard(agent_id)
+            self._ours[agent_id] = [session_id]
 
     def expect(self, session_id: str, agent_id: str) -> None:
         """As `bind`, until the agent has restored the session or gives its id to another one."""
@@ -329,17 +349,23 @@ class IdMap:
         self._expected.add(agent_id)
 
     def is_anothers(self, agent_id: str, session_id: str) -> bool:
-        """Whether the agent has another open session than *session_id* under this id."""
-        return self._ours.get(agent_id, session_id) != session_id
+        """Whether the agent has only other open sessions than *session_id* under this id."""
+        return agent_id in self._ours and session_id not in self._ours[agent_id]
 
     def has(self, agent_id: str) -> bool:
         """Whether the agent's process has one of our sessions under this id."""
-        return self._ours.get(agent_id) is not None
+        return any(self._ours.get(agent_id, ()))
+
+    def sharing(self, session_id: str) -> list[str]:
+        """Return our other sessions that the agent has under the same id."""
+        holders = self._ours.get(self.agents(session_id), [])
+        return [each for each in holders if each is not None and each != session_id] if len(holders) > 1 else []
 
     def release(self, session_id: str) -> None:
         """The session is not open any more: the agent may give its id to another one."""
         self._agents.pop(session_id, None)
-        self._ours = {agents: ours for agents, ours in self._ours.items() if ours != session_id}
+        left = {agents: [each for each in ours if each != session_id] for agents, ours in self._ours.items()}
+        self._ours = {agents: ours for agents, ours in left.items() if ours}
 
     def agent_ended(self) -> None:
         """Requests of the next process get new ids, and its sessions may have any id."""
@@ -349,8 +375,15 @@ class IdMap:
     def bind(self, session_id: str, agent_id: str) -> None:
         """Map our *session_id* to the agent's *agent_id* from now on."""
         self.release(session_id)
+        others = [] if agent_id in self._expected else self._ours.get(agent_id, [])
         self._expected.discard(agent_id)
-        self._agents[session_id], self._ours[agent_id] = agent_id, session_id
+        self._agents[session_id] = agent_id
+        self._ours[agent_id] = [*(each for each in others if each is not None), session_id]
+
+    def turn_to(self, session_id: str) -> None:
+        """What the agent says under the id of this session belongs to it from now on."""
+        if others := self.sharing(session_id):
+            self._ours[self.agents(session_id)] = [*others, session_id]
 
     def agents(self, session_id: str) -> str:
         """Return the agent's id of our session."""
@@ -358,11 +391,14 @@ class IdMap:
 
     def ours(self, agent_id: Any) -> str | None:
         """Return our id of the agent's session; None if *agent_id* is not a string."""
-        return (self._ours.get(agent_id) or agent_id) if isinstance(agent_id, str) else None
+        if not isinstance(agent_id, str):
+            return None
+        holders = self._ours.get(agent_id)
+        return (holders[-1] if holders else None) or agent_id
 
     def for_agent(self, message: Message) -> Message:
         """Return the message with the agent's session id; the same object if nothing changes."""
-        return _renamed(message, self._agents)
+        return _renamed(message, self.agents)
 
     def request_id(self, agents: Any) -> Any:
         """Return the id under which the client gets a request of the agent."""
@@ -370,7 +406,7 @@ class IdMap:
 
     def for_client(self, message: Message) -> Message:
         """Return the message with our ids; the same object if nothing changes."""
-        message = _renamed(message, self._ours)
+        message = _renamed(message, self.ours)
         if self.restarts and "method" in message and "id" in message:
             message = {**message, "id": self.request_id(message["id"])}
         if self.restarts and message.get("method") == "$/cancel_request":
@@ -379,8 +415,8 @@ class IdMap:
         return message
 
 
-def _renamed(message: Message, names: Mapping[str, str | None]) -> Message:
+def _renamed(message: Message, name: Callable[[str], str | None]) -> Message:
     params = as_object(message.get("params"))
     session_id = params.get("sessionId")
-    other = names.get(session_id) if isinstance(session_id, str) else None
+    other = name(session_id) if isinstance(session_id, str) else None
     return message if other in (None, session_id) else {**message, "params": {**params, "sessionId": other}}

@@ -338,7 +338,10 @@ def turns(messages: Sequence[Message]) -> Iterator[Turn]:
 
 
 def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Mark tool calls with output in completed turns as completed: some agents never report the end of a tool."""
+    """Close the tool calls that completed turns left open: some agents never report the end of a tool.
+
+    A call that the user did not permit failed; any other is completed.
+    """
     return tuple(
         _with_settled_tools(message) if turn.settled else message
         for turn in turns(messages)
@@ -350,14 +353,24 @@ def _with_settled_tools(message: Message) -> Message:
     if not any(isinstance(block, ToolCallBlock) and block.is_open for block in message.content):
         return message
     content = tuple(
-        block.evolve(status="completed") if isinstance(block, ToolCallBlock) and _is_done(block) else block
+        block.evolve(status="failed" if _was_denied(block) else "completed")
+        if isinstance(block, ToolCallBlock) and block.is_open
+        else block
         for block in message.content
     )
     return message.evolve(content=content)
 
 
-def _is_done(call: ToolCallBlock) -> bool:
-    return call.is_open and bool(call.content or call.raw_output is not None)
+def _was_denied(call: ToolCallBlock) -> bool:
+    """Whether the client answered the permission request for this call with a no, or with a cancellation."""
+    permission = as_object((call.model_extra or {}).get("permission"))
+    outcome, options = as_object(permission.get("outcome")), permission.get("asked")
+    chosen = [
+        str(as_object(option).get("kind"))
+        for option in (options if isinstance(options, list) else ())
+        if as_object(option).get("optionId") == outcome.get("optionId")
+    ]
+    return outcome.get("outcome") == "cancelled" or any(kind.startswith("reject") for kind in chosen)
 
 
 def was_cut_off(answer: Message) -> bool:

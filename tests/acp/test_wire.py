@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
     Lines,
+    asking_for_version_1,
     encode,
     failure,
     notification,
@@ -103,12 +104,28 @@ def test_messages_we_build_are_json_rpc() -> None:
     assert request("a", "m", {"x": 1}) == {"jsonrpc": "2.0", "id": "a", "method": "m", "params": {"x": 1}}
     assert notification("m", {}) == {"jsonrpc": "2.0", "method": "m", "params": {}}
     assert success(7, None) == {"jsonrpc": "2.0", "id": 7, "result": None}
-    plain = {"code": RESOURCE_NOT_FOUND, "message": "no"}
-    assert failure("a", RESOURCE_NOT_FOUND, "no")["error"] == plain
-    assert failure("a", RESOURCE_NOT_FOUND, "no", {"sessionId": "s"})["error"] == {
+    plain = {"code": RESOURCE_NOT_FOUND, "message": "no such thing"}
+    assert failure("a", RESOURCE_NOT_FOUND, "no such\nthing", {"sessionId": "s"})["error"] == {
         **plain,
-        "data": {"sessionId": "s"},
+        "data": {"details": "no such thing", "sessionId": "s"},
     }
+
+
+def test_an_offer_of_a_later_version_is_lowered_and_its_own_fields_stay() -> None:
+    info = {"name": "c", "version": "1"}
+    able: dict[str, Any] = {"auth": {"terminal": {}}, "elicitation": {"form": {}}, "new": {}}
+    offer = {"protocolVersion": 2, "info": info, "capabilities": able}
+    assert asking_for_version_1(offer) == {
+        "protocolVersion": 1,
+        "clientInfo": info,
+        "clientCapabilities": {"auth": {"terminal": True}, "elicitation": {"form": {}}},
+        "info": info,
+        "capabilities": able,
+    }
+    both = {"protocolVersion": 2, "clientCapabilities": {"terminal": True}, "capabilities": {}}
+    assert asking_for_version_1(both)["clientCapabilities"] == {"terminal": True}
+    for as_it_is in ({"protocolVersion": 1}, {"protocolVersion": "2"}, {}):
+        assert asking_for_version_1(as_it_is) is as_it_is
 
 
 def test_a_number_too_large_for_a_float_still_parses() -> None:

@@ -226,7 +226,6 @@ class Relay:
         client_in, client_out: the client's file descriptors.
         hung_up: called when the client is gone.
         restarts: carries out `Restart` and `GiveUp`.
-        observed: called with the session id and each recorded update; must not block or raise.
     """
 
     def __init__(
@@ -238,7 +237,6 @@ class Relay:
         client_out: int,
         hung_up: Callable[[], None],
         restarts: Callable[[Restart | GiveUp], None],
-        observed: Callable[[str, Message], object] | None = None,
     ) -> None:
         self._core, self._sessions = core, sessions
         self.to_client, self.to_agent = Outbox(self._write_client, "client"), Outbox(self._write_agent, "agent")
@@ -247,7 +245,7 @@ class Relay:
         self.unwrap: Callable[[Message], Message | None] | None = None
         """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
         self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
-        self._restarts, self._observed = restarts, observed
+        self._restarts = restarts
         self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
         self._holding = threading.Lock()
@@ -321,10 +319,6 @@ class Relay:
                         batch.add(self._core.from_agent(message), batch.to_client, line, under)
                 slots = self._commit(batch, is_agent=True)
             self._finish(batch, slots)
-            if self._observed is not None:
-                for session_id, event in ((name, each) for name, found in batch.records.items() for each in found):
-                    if isinstance(update := event.get("update"), dict):
-                        self._observed(session_id, update)
             if batch.to_agent:
                 self.to_agent.drain_elsewhere()
             self.to_client.drain()
@@ -334,7 +328,8 @@ class Relay:
         """Call the core's `tick` when it is due, until `close`."""
         core = self._core
         while not self._is_closed:
-            seconds = core.next_tick()
+            with self._lock:
+                seconds = core.next_tick()
             self._wakes_at = math.inf if seconds is None else core.now() + seconds
             self._tick_due.wait(seconds)
             self._tick_due.clear()
@@ -442,15 +437,19 @@ class Relay:
         """Sync sessions with durable events, then release the queued messages. Called outside the lock."""
         for session_id in batch.durable:
             live = self._sessions.open.get(session_id)
-            if live is not None:
-                live.make_durable()
+            try:
+                if live is not None:
+                    live.make_durable()
+            except Exception as error:  # noqa: BLE001 — recording must not end the connection
+                log_failure(f"session {session_id}: something is not durable", error)
         if not self._are_held(slots):
             for _, slot in slots:
                 slot.is_ready = True
         for action in batch.later:
             self._do(action)
         if self._core.jobs.asks or self._core.jobs.waits:
-            seconds = self._core.next_tick()
+            with self._lock:
+                seconds = self._core.next_tick()
             if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
                 self._tick_due.set()
 

@@ -122,7 +122,7 @@ class RunningTurn:
             self._notify(updates)
             self.pause(seconds)
 
-    def tool(self, change: dict[str, Any]) -> None:
+    def tool(self, change: dict[str, Any], *, is_shown: bool = True) -> None:
         """Send a new or changed tool call; it is on disk before the client sees it."""
         updates = self._turn.updates
         ids = [update.get("toolCallId") for update in updates]
@@ -134,7 +134,8 @@ class RunningTurn:
             updates.append({"sessionUpdate": "tool_call", **change})
             kind = "tool_call"
         self._sessions.save()
-        self._notify([{"sessionUpdate": kind, **change}])
+        if is_shown:
+            self._notify([{"sessionUpdate": kind, **change}])
 
     def notice(self, text: str) -> None:
         """Send text that the agent does not store."""
@@ -233,7 +234,7 @@ def _ask(act: RunningTurn, _rest: str) -> None:
     if outcome.get("optionId") == "allow":
         _run(act, call_id, 0.0)
         return
-    act.tool({"toolCallId": call_id, "status": "failed"})
+    act.tool({"toolCallId": call_id, "status": "failed"}, is_shown="hides-outcomes" not in act.misbehaves)
     act.say("It was not permitted.")
 
 
@@ -250,7 +251,9 @@ def _run(act: RunningTurn, call_id: str, seconds: float) -> None:
         act.tool({"toolCallId": call_id, "status": "failed"})
         raise
     done = {"content": [_DIFF], "rawOutput": {"written": 3}}
-    if "leaves-tools-pending" in act.misbehaves:
+    if "hides-outcomes" in act.misbehaves:
+        act.tool({"toolCallId": call_id, "status": "completed", **done}, is_shown=False)
+    elif "leaves-tools-pending" in act.misbehaves:
         act.tool({"toolCallId": call_id, **done})
     else:
         act.tool({"toolCallId": call_id, "status": "completed", **done})
