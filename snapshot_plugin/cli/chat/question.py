@@ -238,7 +238,7 @@ class Question:
         for at, option in enumerate(self._options):
             is_picked = at == self._attention.picked
             style = "class:at" if is_picked else "" if is_open else "class:dim"
-            shown += [("", "› " if is_picked else "  "), (style, f"{option.key or ' '}  {option.name}"), ("", "\n")]
+            shown += [("", "▸ " if is_picked else "  "), (style, f"{option.key or ' '}  {option.name}"), ("", "\n")]
         how = "↑ ↓ or the key of an answer, then Enter" if is_open else "to answer, stop typing for a moment"
         shown.append(("class:dim", f"  Esc  {self._otherwise}\n  {how}"))
         shown += [("class:dim", f"\n  next: {plain(text)}") for text in self._queued]
