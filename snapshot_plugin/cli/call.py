@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -91,20 +91,16 @@ class Call:
             return
         if not self.may_ask:
             raise InvalidInput(f"not done: {question}", hint="in a script, add --yes")
-        with _interruptible():
-            try:
-                agreed = click.confirm(question, err=True)
-            except click.Abort:
-                click.echo(err=True)  # the next output starts on a new line
-                raise
-        if not agreed:
+        from snapshot_plugin.cli.questions import ask_yes_or_no
+
+        if not ask_yes_or_no(question):
             raise click.Abort("nothing was done")
 
     def secret(self, question: str, *, twice: bool = False) -> str:
         """Ask for a secret, without echo. Call it only if `may_ask`."""
-        with _interruptible():
-            words: str = click.prompt(question, hide_input=True, confirmation_prompt=twice, err=True)
-        return words
+        from snapshot_plugin.cli.questions import ask_secret
+
+        return ask_secret(question, twice=twice)
 
     # The store -------------------------------------------------------------------------------------------
 
@@ -168,18 +164,6 @@ class Call:
     def child_environ(self) -> dict[str, str]:
         """The environment of our own child processes on the same store: includes a typed passphrase."""
         return {**self.environ, **({"ASNAP_PASSPHRASE": self._typed} if self._typed else {})}
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the command at once while it asks: an event loop would wait for the answer first."""
-    import signal
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _is_encrypted(path: str) -> bool:
