@@ -63,6 +63,12 @@ class Call:
             assume_yes=options.pop("yes", False),
         )
 
+    @classmethod
+    def of_process(cls, place: str | None) -> Call:
+        """The context of a command that owns its standard streams: no common options, and nobody to ask."""
+        _configure_logging("text", verbose=False)
+        return cls(out=Output(), place=place, no_input=True)
+
     @cached_property
     def config(self) -> SnapshotConfig:
         """The settings from all layers; ``--store`` has precedence."""
@@ -174,14 +180,16 @@ def _configure_logging(form: str, *, verbose: bool) -> None:
     import json
     import logging
 
-    from snapshot_plugin.inert import for_terminal
+    from snapshot_plugin.inert import plain
 
     class LogLines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             level, message = record.levelname.lower(), super().format(record)
             if form == "json":
                 return json.dumps({"level": level, "logger": record.name, "message": message})
-            return for_terminal(f"{record.name}: {message}" if verbose else f"{level}: {message}")
+            # Ids are in it, and agents choose them: a record without a traceback is one line.
+            message = plain(message, lines=bool(record.exc_info))
+            return f"{record.name}: {message}" if verbose else f"{level}: {message}"
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogLines())
