@@ -17,7 +17,7 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_sessions,
 )
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.failures import hint_of, next_command
 from snapshot_plugin.operations.text import plain
@@ -75,13 +75,18 @@ async def command(call: Call) -> Diagnosis:
 
 async def _look_at_store(call: Call) -> list[Observation]:
     from snapshot_plugin.store import is_url
+    from snapshot_plugin.store.files import disk_errors
     from snapshot_plugin.store.marker import is_store
 
     where = call.config.storage_path
     if is_url(where):
         return await _inside(call)
     place = Path(where)
-    return [*look_at_place(place), *(await _inside(call, place) if is_store(place) else ())]
+    try:
+        with disk_errors("reading the store"):
+            return [*look_at_place(place), *(await _inside(call, place) if is_store(place) else ())]
+    except StoreUnavailable as error:
+        return [_problem("store", error, run=next_command(error))]
 
 
 async def _inside(call: Call, place: Path | None = None) -> list[Observation]:
