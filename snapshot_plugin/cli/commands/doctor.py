@@ -124,4 +124,6 @@ def _next(call: Call, findings: list[Observation]) -> str:
             if finding.level == level and finding.run:
                 return call.out.run(finding.run) if finding.run.startswith("asnap ") else finding.run
     usual = {finding.area: finding.run for finding in findings if finding.run}
+    if call.place and "sessions" not in {finding.area for finding in findings}:
+        return "asnap paths"  # the place was named, and there is no store: it may be mistyped
     return call.out.run(usual["sessions"]) if "sessions" in usual else usual.get("agents", "asnap demo")
