@@ -37,10 +37,10 @@ def plain(text: str, *, lines: bool = False) -> str:
     return _UNSAFE.sub("", text)
 
 
-def say(text: str) -> None:
-    """Show the user a line on stderr. A stderr that cannot be written is ignored."""
+def say(text: str, *, who: str = "asnap") -> None:
+    """Show the user one line on stderr, whatever is in *text*. A stderr that cannot be written is ignored."""
     with suppress(OSError, ValueError):
-        sys.stderr.write(for_terminal(f"asnap: {text}\n"))
+        sys.stderr.write(f"{who}: {plain(text)}\n")
         sys.stderr.flush()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -63,6 +63,12 @@ class Call:
             assume_yes=options.pop("yes", False),
         )
 
+    @classmethod
+    def of_process(cls, place: str | None) -> Call:
+        """The context of a command that owns its standard streams: no common options, and nobody to ask."""
+        _configure_logging("text", verbose=False)
+        return cls(out=Output(), place=place, no_input=True)
+
     @cached_property
     def config(self) -> SnapshotConfig:
         """The settings from all layers; ``--store`` has precedence."""
@@ -91,20 +97,16 @@ class Call:
             return
         if not self.may_ask:
             raise InvalidInput(f"not done: {question}", hint="in a script, add --yes")
-        with _interruptible():
-            try:
-                agreed = click.confirm(question, err=True)
-            except click.Abort:
-                click.echo(err=True)  # the next output starts on a new line
-                raise
-        if not agreed:
+        from snapshot_plugin.cli.questions import ask_yes_or_no
+
+        if not ask_yes_or_no(question):
             raise click.Abort("nothing was done")
 
     def secret(self, question: str, *, twice: bool = False) -> str:
         """Ask for a secret, without echo. Call it only if `may_ask`."""
-        with _interruptible():
-            words: str = click.prompt(question, hide_input=True, confirmation_prompt=twice, err=True)
-        return words
+        from snapshot_plugin.cli.questions import ask_secret
+
+        return ask_secret(question, twice=twice)
 
     # The store -------------------------------------------------------------------------------------------
 
@@ -170,18 +172,6 @@ class Call:
         return {**self.environ, **({"ASNAP_PASSPHRASE": self._typed} if self._typed else {})}
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the command at once while it asks: an event loop would wait for the answer first."""
-    import signal
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _is_encrypted(path: str) -> bool:
     return os.path.isdir(os.path.join(path, "keys"))  # noqa: PTH112, PTH118 — no pathlib at start-up for one look
 
@@ -190,14 +180,16 @@ def _configure_logging(form: str, *, verbose: bool) -> None:
     import json
     import logging
 
-    from snapshot_plugin.inert import for_terminal
+    from snapshot_plugin.inert import plain
 
     class LogLines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             level, message = record.levelname.lower(), super().format(record)
             if form == "json":
                 return json.dumps({"level": level, "logger": record.name, "message": message})
-            return for_terminal(f"{record.name}: {message}" if verbose else f"{level}: {message}")
+            # Ids are in it, and agents choose them: a record without a traceback is one line.
+            message = plain(message, lines=bool(record.exc_info))
+            return f"{record.name}: {message}" if verbose else f"{level}: {message}"
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogLines())

@@ -68,23 +68,16 @@ class Observation(Part):
 
 def _foreign(path: Path) -> Iterator[Observation]:
     """Return the parts of the store that belong to another user, who could read or replace them."""
+    from snapshot_plugin.store.files import owner_name
+
     for part in (path, path / "sessions", path / "trash", path / "keys"):
         try:
             owner = part.lstat().st_uid
         except OSError:
             continue
         if owner != os.getuid():
-            what = f"{part} belongs to another user ({_user(owner)}), who can read and replace what is in it"
+            what = f"{part} belongs to another user ({owner_name(owner)}), who can read and replace what is in it"
             yield Observation(area="store", level="problem", what=what, run=f"ls -ld {part}")
-
-
-def _user(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def look_at_place(path: Path) -> Iterator[Observation]:

@@ -62,12 +62,20 @@ class AsnapCommand(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error carries the command to run next."""
         try:
-            return super().invoke(ctx)
+            return self._invoke(ctx)
         except SnapshotError as error:
             from snapshot_plugin.operations.failures import next_command
 
             error.run = next_command(error, place=ctx.params.get("store"), asked=ctx.command_path)
             raise
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PermissionError as error:  # a file of another user, wherever a command came across it
+            from snapshot_plugin.store.files import unavailable
+
+            raise unavailable(ctx.command_path, error) from error
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Purpose, examples, usage, options, common options, exit codes."""

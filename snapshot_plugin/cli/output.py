@@ -84,6 +84,11 @@ class Output:
         return self.form == "text"
 
     @property
+    def has_colour(self) -> bool:
+        """Whether data is coloured."""
+        return self._colour[1]
+
+    @property
     def notes_have_colour(self) -> bool:
         """Whether stderr is coloured."""
         return self._colour[2]

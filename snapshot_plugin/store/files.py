@@ -6,6 +6,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
+import stat
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ __all__ = [
     "disk_errors",
     "locked",
     "make_private_dir",
+    "owner_name",
     "replace_file",
     "sync_all",
     "sync_data",
@@ -47,7 +50,9 @@ class disk_errors:  # noqa: N801 — used like the functions of contextlib, and 
 
 
 def unavailable(doing: str, error: OSError, session_id: str | None = None) -> StoreUnavailable:
-    """The error that says what was being done."""
+    """The error that says what was being done, and for refused permission whose the file is."""
+    if error.errno in (errno.EACCES, errno.EPERM) and isinstance(error.filename, (str, bytes, os.PathLike)):
+        return _forbidden(doing, Path(os.fsdecode(error.filename)), error, session_id)
     hint = _HINTS.get(error.errno or 0)
     return StoreUnavailable(f"{doing} failed: {error.strerror or error}", session_id=session_id, hint=hint)
 
@@ -62,6 +67,44 @@ _HINTS = {
     errno.EROFS: "make the disk writable, or use another place",
 }
 """What to do, by the kind of error; the class's own hint for every other kind."""
+
+
+def _forbidden(doing: str, path: Path, error: OSError, session_id: str | None) -> StoreUnavailable:
+    barred, me = _barred(path.absolute()), owner_name(os.geteuid())
+    try:
+        status = barred.stat()
+    except OSError:
+        return StoreUnavailable(f"{doing} failed: {error.strerror}: {path}", session_id=session_id)
+    message = f"{doing} failed: {error.strerror}: {barred} belongs to {owner_name(status.st_uid)}"
+    if status.st_uid == os.geteuid():
+        message += f", with mode {stat.S_IMODE(status.st_mode):04o}"
+        hint, run = "let yourself read and write it", shlex.join(["chmod", "-R", "u+rwX", str(barred)])
+    elif Path("~").expanduser() in barred.parents:  # never advise to take over what may be others'
+        hint = "take it over, if a run with sudo has made it; or use another store"
+        run = shlex.join(["sudo", "chown", "-R", me, str(barred)])
+    else:
+        hint, run = "use another store, or ask its owner for access", shlex.join(["ls", "-ld", str(barred)])
+    return StoreUnavailable(message, session_id=session_id, hint=hint, run=run)
+
+
+def _barred(path: Path) -> Path:
+    """The uppermost part of *path* that this process may not enter or read; else the lowest it may not write."""
+    parts = [part for part in (*reversed(path.parents), path) if os.path.lexists(part)]
+    for part in parts:
+        needed = (os.X_OK if part.is_dir() else 0) | (os.R_OK if part == path else 0)
+        if not os.access(part, needed):
+            return part
+    return next((part for part in reversed(parts) if not os.access(part, os.W_OK)), parts[-1])
+
+
+def owner_name(uid: int) -> str:
+    """The name of a user, or ``uid 1234`` for one without a name."""
+    import pwd  # noqa: PLC0415 — for an error only
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def sync_data(fd: int) -> None:

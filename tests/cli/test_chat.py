@@ -29,7 +29,9 @@ from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import PATIENCE, Terminal
 
-ENTER, CTRL_C, CTRL_D, ESC, DOWN = "\r", "\x03", "\x04", "\x1b", "\x1b[B"
+ENTER, CTRL_C, CTRL_D, ESC, UP, DOWN = "\r", "\x03", "\x04", "\x1b", "\x1b[A", "\x1b[B"
+ANSWERABLE = "then Enter"
+"""Shown at a question once keys can answer it."""
 PASSPHRASE = "correct horse battery staple"
 COLOUR = re.compile(rb"\x1b\[3\dm")
 BOLD, OFF = "\x1b[1m", "\x1b[0m"
@@ -56,7 +58,8 @@ def test_a_turn_streams_asks_shows_tools_and_is_saved(agent: tuple[str, ...], pl
         terminal.send("ask" + ENTER)
         terminal.wait_for("The agent asks: Edit notes.txt")
         terminal.wait_for('"text": "new"')  # what it would do is shown before the user decides
-        terminal.send("1")
+        terminal.wait_for(ANSWERABLE)
+        terminal.send("1" + ENTER)
         terminal.wait_for("✓ [1] Edit notes.txt  +1 -1")
         said(terminal, "/open 1", "+new")
         terminal.wait_for("Scripted agent · small · mode ask")
@@ -92,7 +95,8 @@ def test_killed_chat_is_offered_for_resume_with_every_word(agent: tuple[str, ...
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100, lines=60) as terminal:
         terminal.wait_for("“say remember the zebra” was interrupted just now, after 2 turns.")
-        terminal.wait_for("Resume it? [Y/n]")
+        terminal.wait_for("Resume it?")
+        terminal.wait_for(ANSWERABLE)
         terminal.send(ENTER)
         terminal.wait_for("starting the agent")
         terminal.wait_for("restored: native-load, 4 messages, from the agent's own memory")
@@ -270,6 +274,8 @@ def test_permission_question_can_be_left_unanswered(agent: tuple[str, ...], key:
         terminal.wait_for("/help for commands")
         terminal.send("ask" + ENTER)
         terminal.wait_for("Esc  none of them")
+        if key == ESC:
+            terminal.wait_for(ANSWERABLE)
         terminal.send(key)
         terminal.wait_for(wanted)
         said(terminal, "say still here", "still here")
@@ -284,7 +290,8 @@ def test_ctrl_c_and_ctrl_d_leave_instead_of_resuming(agent: tuple[str, ...], pla
         said(terminal, "say remember the zebra", "remember the zebra")
         kill_all(terminal)
     with Terminal("chat", "--", *agent) as terminal:
-        terminal.wait_for("Resume it? [Y/n]")
+        terminal.wait_for("Resume it?")
+        terminal.wait_for("Esc  leave")
         terminal.send(key)
         assert terminal.end() == 130
     assert len(session_ids(place)) == 1
@@ -370,8 +377,10 @@ def test_keys_typed_before_a_question_do_not_answer_it(agent: tuple[str, ...]) -
         kill_all(terminal)
     with Terminal("chat", "--", *agent, columns=100) as terminal:
         terminal.send("no more zebras")
-        terminal.wait_for("Resume it? [Y/n]")
-        terminal.send("y")
+        terminal.wait_for("Resume it?")
+        terminal.wait_for("> no more zebras")
+        terminal.wait_for(ANSWERABLE)
+        terminal.send(DOWN + UP + ENTER)
         terminal.wait_for("restored: native-load")
         terminal.wait_for("> no more zebras")
         terminal.send(CTRL_C + CTRL_D)
@@ -484,7 +493,8 @@ def test_session_switched_to_is_offered_after_a_kill(agent: tuple[str, ...], pla
         time.sleep(0.05)
     with Terminal("chat", "--", *agent) as terminal:
         terminal.wait_for("“another way” was interrupted")
-        terminal.send("n")
+        terminal.wait_for(ANSWERABLE)
+        terminal.send("n" + ENTER)
         terminal.wait_for("/help for commands")
 
 

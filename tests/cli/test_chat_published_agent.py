@@ -61,7 +61,8 @@ def test_a_published_agent_streams_uses_a_tool_is_cancelled_killed_and_resumed(
         said(terminal, "[[stream last 400]]", "last-010")
         kill_all(terminal)
     with Terminal(*command, env=environment, columns=100, lines=60, patience=100) as terminal:
-        terminal.wait_for("Resume it? [Y/n]")
+        terminal.wait_for("Resume it?")
+        terminal.wait_for("then Enter")  # keys can answer now
         terminal.send(ENTER)
         terminal.wait_for("restored: ")
         assert "last-010" in terminal.text

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.cli.commands.demo_agent import GO_ON, WORDS
+from snapshot_plugin.cli.commands.demo_agent import GO_ON, NO_MORE, WORDS
+from snapshot_plugin.codec.sources import Passphrase
 from tests import forkserver
+from tests.cli.conftest import Asnap, saved
+from tests.cli.examples import session
 from tests.cli.terminal import Terminal
 
 
@@ -24,6 +28,44 @@ def test_demo_kills_a_session_and_restores_every_word() -> None:
     assert GO_ON in after
     assert after.rstrip().count(WORDS[-1].strip()) >= 1
     assert "nothing lost" in after
+
+
+def test_demo_leaves_its_session_and_every_next_command_leads_on(asnap: Asnap) -> None:
+    assert asnap("show", "latest", "--json").error["next"] == "asnap demo"
+    assert asnap("doctor", "--json").json["next"] == "asnap demo"
+
+    done = asnap("demo", "--fast")
+
+    (kept,) = asnap("list", "--json").json["sessions"]
+    assert kept["tags"] == ["demo"]
+    assert f"asnap show {kept['session_id']}" in done.out
+    assert WORDS[-1].strip() in asnap("show", "latest").out
+    assert asnap("doctor", "--json").json["next"] == "asnap resume"
+    with Terminal("resume", kept["session_id"], lines=60) as terminal:
+        terminal.wait_for("restored: context")
+        terminal.wait_for(lambda: ">" in terminal.lines)
+        terminal.send("Go on.\r")
+        terminal.wait_for(NO_MORE.split(":")[0])
+        terminal.send("\x04")
+        assert terminal.end() == 0
+
+
+def test_demo_uses_the_named_store_and_says_so_in_the_next_commands(asnap: Asnap, home: Path) -> None:
+    done = asnap("demo", "--fast", "--store", home / "another")
+
+    (session_id,) = asnap("list", "--ids", "--store", home / "another").out.split()
+    assert f"asnap resume {session_id} --store {home / 'another'}" in done.out
+
+
+def test_demo_runs_in_an_encrypted_store(asnap: Asnap, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASNAP_PASSPHRASE", "words")
+    saved(place, session("mine"), key=Passphrase("words"))
+
+    assert asnap("demo", "--fast").code == 0
+
+    assert len(asnap("list", "--all", "--ids").out.split()) == 2
+    monkeypatch.delenv("ASNAP_PASSPHRASE")
+    assert asnap("demo", "--fast").code == 7
 
 
 def test_lines_of_the_demo_break_between_words() -> None:

@@ -429,3 +429,26 @@ def test_each_unreadable_session_says_why_and_what_to_do(
     told = asnap("list", "--all", "--store", tmp_path / "plain")
     assert "01newe is too new" in told.err
     assert "pip install --upgrade snapshot-plugin" in told.err
+
+
+@pytest.mark.parametrize("where", ["--store", "ASNAP_STORE"])
+def test_named_store_that_does_not_exist_is_an_error_and_no_empty_list(
+    asnap: Asnap, home: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    named: tuple[str | Path, ...] = ("--store", home / "typo")
+    if where == "ASNAP_STORE":
+        monkeypatch.setenv(where, str(home / "typo"))
+        named = ()
+
+    ran, others = asnap("list", *named), asnap("show", "latest", *named)
+
+    assert (ran.code, ran.err) == (10, others.err)
+    assert f"there is no store at {home / 'typo'}" in ran.err
+    assert where != "--store" or "next: asnap paths" in ran.err
+    assert asnap("list", "--store", home).code == 10, "a directory that is no store"
+
+
+def test_list_of_a_user_without_a_store_says_how_to_begin(asnap: Asnap) -> None:
+    ran = asnap("list")
+    assert ran.code == 0
+    assert "asnap demo" in ran.err

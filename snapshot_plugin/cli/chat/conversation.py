@@ -14,6 +14,7 @@ from snapshot_plugin.cli.chat.asking import prompt_session
 from snapshot_plugin.cli.chat.connection import Connection, Refused
 from snapshot_plugin.cli.chat.display import Display
 from snapshot_plugin.cli.chat.keys import TurnKeys
+from snapshot_plugin.cli.chat.question import Option
 from snapshot_plugin.cli.transcript import lines_of
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SnapshotError
 from snapshot_plugin.operations.text import plain, several
@@ -30,6 +31,8 @@ _SHOWN_BEFORE = 6
 _SHOWN_LINES, _SHOWN_CHARACTERS = 40, 4000
 """How many lines are shown of each, and how much of a line; half from the beginning, half from the end."""
 _SAVE, _PROMPTLY = 10.0, 1.0
+_DIGITS = 9
+"""How many options of a question have a digit; the others are picked with the arrow keys."""
 _CAPABILITIES = {"_meta": {"asnap": {"restored": True}}}
 """Asks the recorder to report when it has restored the session in a restarted agent."""
 _MEMORY = {
@@ -226,9 +229,10 @@ class Conversation:
             return text
         if self.keys.leaving:
             raise EOFError
-        ahead, self.keys.ahead = self.keys.ahead, ""
-        with patch_stdout(raw=True):  # output during the prompt appears above it
-            return await self._prompt.prompt_async(default=ahead)
+        async with self.keys.keyboard:
+            ahead, self.keys.ahead = self.keys.ahead, ""
+            with patch_stdout(raw=True):  # output during the prompt appears above it
+                return await self._prompt.prompt_async(default=ahead)
 
     async def _command(self, text: str) -> bool:
         """Run the typed command; False to leave."""
@@ -287,12 +291,17 @@ class Conversation:
         if method != "session/request_permission":
             raise NotImplementedError
         call = params.get("toolCall")
-        self._display.asked_about(call if isinstance(call, Mapping) else {})
-        options = [each for each in params.get("options") or () if isinstance(each, Mapping)]
-        for number, option in enumerate(options, 1):
-            self._display.line(f"  {number}  {plain(str(option.get('name') or option.get('optionId')))}")
-        self._display.line("  Esc  none of them", dim=True)
-        chosen = await self.keys.choose({str(n): str(each.get("optionId")) for n, each in enumerate(options, 1)})
+        call = call if isinstance(call, Mapping) else {}
+        offered = [each for each in params.get("options") or () if isinstance(each, Mapping)]
+        options = [_option(number, each) for number, each in enumerate(offered, 1)]
+        chosen = await self.keys.ask(
+            options,
+            otherwise="none of them",
+            colour=self._call.out.notes_have_colour,
+            about=lambda: self._display.asked_about(call),
+        )
+        names = [option.name for option in options if option.value == chosen]
+        self._display.line(f"  → {names[0] if names else 'none of them'}", dim=True)
         if chosen is None:
             return {"outcome": {"outcome": "cancelled"}}
         return {"outcome": {"outcome": "selected", "optionId": chosen}}
@@ -373,6 +382,11 @@ def _shortened(lines: list[str]) -> Iterator[str]:
     for line in lines:
         hidden, half = len(line) - _SHOWN_CHARACTERS, _SHOWN_CHARACTERS // 2
         yield f"{line[:half]} … {hidden} more characters … {line[-half:]}" if hidden > 0 else line
+
+
+def _option(number: int, offered: Mapping[str, Any]) -> Option:
+    name = plain(str(offered.get("name") or offered.get("optionId")))
+    return Option(str(number) if number <= _DIGITS else "", name, str(offered.get("optionId")))
 
 
 def _unusable(error: Refused) -> AgentUnavailable:

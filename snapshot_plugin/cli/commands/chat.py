@@ -137,17 +137,15 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
 
 
 async def _wanted(call: Call, row: SessionRow, keys: TurnKeys) -> bool:
-    from prompt_toolkit.keys import Keys
-
+    from snapshot_plugin.cli.chat.question import Option
     from snapshot_plugin.operations.text import long_ago
 
     when = long_ago(row.changed_at, call.now)
     keys.take_typed()  # first: it does not answer a question that nobody has seen
-    call.out.note(f"“{row.name}” was interrupted {when}, after {row.length}.", fg="yellow")
-    call.out.note("  Resume it? [Y/n]")
-    choices = {"y": "y", "n": "n", Keys.Enter: "y", Keys.ControlC: "leave", Keys.ControlD: "leave"}
+    call.out.note(f"“{row.name}” was interrupted {when}, after {row.length}. Resume it?", fg="yellow")
+    options = Option("y", "resume it", "y"), Option("n", "begin a new session", "n")
     with keys.listening(lambda: None):
-        chosen = await keys.choose(choices)
-    if chosen == "leave":
+        chosen = await keys.ask(options, otherwise="leave", default=0, colour=call.out.notes_have_colour)
+    if chosen is None:
         raise KeyboardInterrupt
     return chosen == "y"

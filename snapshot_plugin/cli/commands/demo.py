@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -9,26 +10,29 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import anyio
 import click
 
+from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.chat.streaming import WordWrap
+from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
-from snapshot_plugin.cli.layout import process
 from snapshot_plugin.cli.ourselves import our_module
-from snapshot_plugin.cli.output import WIDE, wants_colour
-from snapshot_plugin.codec.sources import without_keys
+from snapshot_plugin.cli.output import WIDE
 
 __all__ = ["command"]
 
 _WORDS_BEFORE_THE_KILL = 24
+_PAUSE = 0.04
+"""Seconds between words: the demo takes about four in all."""
+_WIDEST = 26
 _YOU, _AGENT = "  you    ", "  agent  "
-_EDITOR = """\
+_EDITOR = """
   With a real agent:
 
     asnap chat -- opencode acp            (or any other ACP agent)
@@ -47,15 +51,15 @@ _EDITOR = """\
 class _Client:
     """An ACP client of the proxy, which runs the demo agent. Both are one process group, to be killed at once."""
 
-    def __init__(self, place: Path, pause: float) -> None:
+    def __init__(self, place: str, environ: Mapping[str, str], pause: float) -> None:
         agent = our_module("snapshot_plugin.cli.commands.demo_agent", str(pause))
-        proxy = our_module("snapshot_plugin", "run", "--store", str(place), "--", *agent)
+        proxy = our_module("snapshot_plugin", "run", "--store", place, "--", *agent)
         self._process = subprocess.Popen(  # noqa: S603 — our own modules
             proxy,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=without_keys(os.environ),  # the demo's store is a new one
+            env=environ,
         )
         self._numbers = itertools.count(1)
 
@@ -99,26 +103,49 @@ class _Client:
         self._process.wait()
 
 
-@process(
+@declare(
     "demo",
     examples=(
-        ("asnap demo", "watch it, in about ten seconds"),
+        ("asnap demo", "watch it, in about four seconds"),
         ("asnap demo --fast", "the same, without pauses"),
         ("asnap demo --fast && echo ok", "in a script: fails if a word was lost"),
     ),
-    exits=(),
+    exits=(7,),
 )
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
-def command(*, fast: bool) -> None:
-    """Kill an agent in mid-sentence and resume the session with every word."""
-    click.get_current_context().color = wants_colour("auto", sys.stdout, os.environ)
-    pause = 0.001 if fast else 0.09
-    with tempfile.TemporaryDirectory(prefix="asnap-demo-") as folder:
-        place = Path(folder) / "store"
-        session_id, seen = _until_killed(place, pause)
-        _bring_back(place, pause, session_id, seen)
+def command(call: Call, *, fast: bool) -> None:
+    """Kill an agent in mid-sentence and resume the session with every word.
+
+    The session stays in your store, with the tag demo: look at it with the other commands.
+    """
+    click.get_current_context().color = call.out.has_colour
+    place, pause = anyio.run(_open, call), 0.001 if fast else _PAUSE
+    start = functools.partial(_Client, place, call.child_environ, pause)
+    session_id, seen = _until_killed(start)
+    _bring_back(start, session_id, seen)
+    anyio.run(_tag, call, session_id)
     click.secho("\n\n  ✓ nothing lost, and the model knows what you saw\n", fg="green", bold=True)
+    click.echo("  The session is in your store:\n")
+    for line, what in (
+        ("list", "find it"),
+        (f"show {session_id}", "read it"),
+        (f"resume {session_id}", "go on with it"),
+    ):
+        click.echo(f"    {call.out.run(f'asnap {line}'):<{_WIDEST}}  {what}")
     click.echo(_EDITOR)
+
+
+async def _open(call: Call) -> str:
+    """Create the store if there is none, and return its place; it may be encrypted, or not usable at all."""
+    async with call.live(create=True) as store:
+        return str(getattr(store, "path", call.config.storage_path))
+
+
+async def _tag(call: Call, session_id: str) -> None:
+    from snapshot_plugin.manager.labels import label
+
+    async with call.live() as store:
+        await label(store, session_id, lambda session: {"tags": [*session.tags, "demo"]})
 
 
 class _Screen:
@@ -132,7 +159,7 @@ class _Screen:
         click.echo(self._wrap.feed(text, wide), nl=False)
 
 
-def _until_killed(place: Path, pause: float) -> tuple[str, str]:
+def _until_killed(start: Callable[[], _Client]) -> tuple[str, str]:
     seen: list[str] = []
     screen = _Screen()
 
@@ -141,7 +168,7 @@ def _until_killed(place: Path, pause: float) -> tuple[str, str]:
         screen.show(text)
         return len(seen) < _WORDS_BEFORE_THE_KILL
 
-    with _Client(place, pause) as client:
+    with start() as client:
         session_id = client.ask("session/new", {"cwd": os.getcwd(), "mcpServers": []})["sessionId"]  # noqa: PTH109 — text
         screen.show(f"\n{_YOU}{QUESTION}\n{_AGENT}")
         client.ask("session/prompt", _prompt(session_id, QUESTION), show)
@@ -150,7 +177,7 @@ def _until_killed(place: Path, pause: float) -> tuple[str, str]:
     return session_id, "".join(seen)
 
 
-def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
+def _bring_back(start: Callable[[], _Client], session_id: str, seen: str) -> None:
     kept: list[str] = []
     said: list[str] = []
     screen = _Screen()
@@ -165,7 +192,7 @@ def _bring_back(place: Path, pause: float, session_id: str, seen: str) -> None:
         screen.show(text)
         return True
 
-    with _Client(place, pause) as client:
+    with start() as client:
         client.ask("session/load", {"sessionId": session_id, "cwd": os.getcwd(), "mcpServers": []}, keep)  # noqa: PTH109 — text
         back = "".join(kept)
         click.echo(f"  {len(seen.split())} words were on your screen; {len(back.split())} came back.\n")

@@ -6,8 +6,8 @@ context, it starts the answer again. Run as a module, with the pause between wor
 
 from __future__ import annotations
 
-import itertools
 import json
+import secrets
 import sys
 import time
 from typing import Any
@@ -22,6 +22,9 @@ ANSWER = (
     "That is all there is to it, and it is enough: nothing you have seen is ever lost."
 )
 WORDS = [f"{word} " for word in ANSWER.split()]
+_BY_CHANCE = 2
+"""So many of our words in a row may be somebody else's."""
+NO_MORE = "That was all I know. Try a real agent: asnap chat -- opencode acp "
 
 
 def _send(message: dict[str, Any]) -> None:
@@ -30,13 +33,21 @@ def _send(message: dict[str, Any]) -> None:
 
 
 def _told(prompt: list[dict[str, Any]]) -> int:
-    """Return how many of our words the prompt repeats."""
+    """Return how many of our words the prompt repeats, maybe in several messages."""
     text = " ".join(str(block.get("text", "")) for block in prompt)
-    return next((n for n in range(len(WORDS), 0, -1) if "".join(WORDS[:n]).strip() in text), 0)
+    told = 0
+    for _ in WORDS:
+        ends = range(len(WORDS), told + _BY_CHANCE, -1)
+        runs = ((end, "".join(WORDS[told:end]).strip()) for end in ends)
+        end, run = next(((end, run) for end, run in runs if run in text), (told, ""))
+        if not run:
+            break
+        told, text = end, text.partition(run)[2]
+    return told
 
 
 def _speak(session_id: str, prompt: list[dict[str, Any]], pause: float) -> None:
-    for word in WORDS[_told(prompt) :]:
+    for word in WORDS[_told(prompt) :] or [NO_MORE]:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": word}}
         _send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
         time.sleep(pause)
@@ -44,7 +55,6 @@ def _speak(session_id: str, prompt: list[dict[str, Any]], pause: float) -> None:
 
 def main(pause: float) -> None:
     """Answer requests until the client hangs up."""
-    numbers = itertools.count(1)
     for line in sys.stdin:
         message = json.loads(line)
         method, params = message.get("method"), message.get("params") or {}
@@ -55,7 +65,7 @@ def main(pause: float) -> None:
             info = {"name": "asnap-demo-agent", "version": "1"}
             result = {"protocolVersion": 1, "agentCapabilities": {"loadSession": False}, "agentInfo": info}
         elif method == "session/new":
-            result = {"sessionId": f"demo-{next(numbers)}"}
+            result = {"sessionId": f"demo-{secrets.token_hex(4)}"}
         elif method == "session/prompt":
             _speak(params["sessionId"], params["prompt"], pause)
             result = {"stopReason": "end_turn"}

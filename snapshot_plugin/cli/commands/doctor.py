@@ -18,7 +18,7 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_unrecorded,
 )
 from snapshot_plugin.cli.output import Output
-from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.failures import hint_of, next_command
 from snapshot_plugin.operations.text import plain
@@ -81,13 +81,18 @@ async def command(call: Call) -> Diagnosis:
 
 async def _look_at_store(call: Call) -> list[Observation]:
     from snapshot_plugin.store import is_url
+    from snapshot_plugin.store.files import disk_errors
     from snapshot_plugin.store.marker import is_store
 
     where = call.config.storage_path
     if is_url(where):
         return await _inside(call)
     place = Path(where)
-    return [*look_at_place(place), *(await _inside(call, place) if is_store(place) else ())]
+    try:
+        with disk_errors("reading the store"):
+            return [*look_at_place(place), *(await _inside(call, place) if is_store(place) else ())]
+    except StoreUnavailable as error:
+        return [_problem("store", error, run=next_command(error))]
 
 
 async def _inside(call: Call, place: Path | None = None) -> list[Observation]:
@@ -125,4 +130,6 @@ def _next(call: Call, findings: list[Observation]) -> str:
             if finding.level == level and finding.run:
                 return call.out.run(finding.run) if finding.run.startswith("asnap ") else finding.run
     usual = {finding.area: finding.run for finding in findings if finding.run}
+    if call.place and "sessions" not in {finding.area for finding in findings}:
+        return "asnap paths"  # the place was named, and there is no store: it may be mistyped
     return call.out.run(usual["sessions"]) if "sessions" in usual else usual.get("agents", "asnap demo")

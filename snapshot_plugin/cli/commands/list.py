@@ -184,8 +184,10 @@ def _rows(call: Call) -> tuple[list[SessionRow], bool, tuple[ArchivedStore, ...]
         return _rows_elsewhere(call)
 
     root = Path(call.config.storage_path).absolute()
-    if not root.exists():  # nothing was recorded yet: not an error
-        return [], False, ()
+    if not root.exists():
+        if call.config.origin("storage_path").layer == "default":  # nothing was recorded yet: not an error
+            return [], False, ()
+        raise StoreNotFound(f"there is no store at {root}")
     is_sealed = (root / "keys").is_dir()
     rows = rows_at(root, call.on_disk().sync.list() if is_sealed or not _is_plain(root, call) else _plainly(root))
     return [*unsaved_rows(root, rows), *rows], is_sealed, ()

@@ -53,12 +53,12 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
     with needs_extra("mcp", "asnap mcp needs the package mcp"):
         from snapshot_plugin.memory.server.serve import MemoryServer, serve_http, serve_stdio
     from snapshot_plugin.cli.call import Call
-    from snapshot_plugin.cli.output import Output
+    from snapshot_plugin.inert import say
     from snapshot_plugin.memory.place import literal_project
     from snapshot_plugin.memory.server.tools import ServedProject
     from snapshot_plugin.operations.work import Work
 
-    call = Call(out=Output(), place=store, no_input=True)
+    call = Call.of_process(store)
     work = Work(call.config, call.environ, call.now)  # without its progress bar: standard output is the client's
     served = ServedProject(
         literal_project(project) if project else None,
@@ -66,7 +66,7 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
         work,
         all_projects=all_projects,
         asks_roots=port is None,
-        say=lambda line: click.echo(f"asnap mcp: {line}", err=True),
+        say=functools.partial(say, who="asnap mcp"),
     )
     server = MemoryServer(served)
     gc.freeze()  # classes stay: a collection that walks them takes 70 ms

@@ -152,12 +152,13 @@ def _serve(
     from snapshot_plugin.acp.hosts.proxy import Proxy
     from snapshot_plugin.acp.methods import SessionMethods
     from snapshot_plugin.acp.reducer import AcpReducer
+    from snapshot_plugin.inert import say
     from snapshot_plugin.live.sessions import LiveSessions
 
     call, kept = opened
     with start_blocking_portal() as portal:
         for line in portal.call(_recovered, kept):
-            click.echo(f"asnap: {line}", err=True)
+            say(line)
         sessions = LiveSessions(kept, AcpReducer)
         methods = SessionMethods(
             adopt=portal.call(_whole_id, kept, session) if session else None,
@@ -227,10 +228,9 @@ async def _whole_id(store: SnapshotStore, ref: str) -> str:
 
 def _opened(place: str | None) -> tuple[Call, SnapshotStore]:
     from snapshot_plugin.cli.call import Call
-    from snapshot_plugin.cli.output import Output
     from snapshot_plugin.live.place import required_place
 
-    call = Call(out=Output(), place=place, no_input=True)
+    call = Call.of_process(place)
     store = call.opened(create=True, background=True)
     required_place(store)
     return call, store
@@ -239,6 +239,7 @@ def _opened(place: str | None) -> tuple[Call, SnapshotStore]:
 @contextmanager
 def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]:
     """Answer other processes' requests about our sessions: save before a deploy, rename."""
+    from snapshot_plugin.inert import say
     from snapshot_plugin.manager.control import serve_control
     from snapshot_plugin.manager.predeploy import answer_request
     from snapshot_plugin.model.ids import new_id
@@ -247,7 +248,7 @@ def _answering(sessions: LiveSessions, portal: BlockingPortal) -> Iterator[None]
     try:
         serving, path = portal.start_task(serve)
     except SnapshotError as error:  # without a socket, sessions are still recorded
-        click.echo(f"asnap: {error.message}", err=True)
+        say(error.message)
         yield
         return
     sessions.control = str(path)

@@ -35,6 +35,7 @@ MISBEHAVIOURS = {
     "repeats-ids": "has one session, and answers session/new with its id each time",
     "hidden-names": "gives its sessions ids that asnap uses for parts of other sessions",
     "long-names": "gives its sessions ids that are longer than a file name may be",
+    "control-names": "gives its sessions ids with colours and line ends",
     "shows-cut-off": "keeps and replays the words of a turn that was cut off",
     "finishes-on-load": "session/load finishes a turn that was cut off, with new words",
     "goes-on": "says more and uses a tool, without a prompt, when its mode is set",

@@ -77,6 +77,7 @@ class Sessions:
             return next(iter(self.known.values()))
         name = f"{name}+memory" if "hidden-names" in self._misbehaves else name
         name = "名前" * 200 + name if "long-names" in self._misbehaves else name
+        name = f"\x1b[31m{name}\r\n\tasnap: all is saved" if "control-names" in self._misbehaves else name
         session = Session(name, cwd, turns or [])
         self.known[session.id] = session
         self.save()
