@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import StoredDocument, parsed
+from snapshot_plugin.codec.document import StoredDocument
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -31,7 +31,7 @@ from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied, verified
 
-__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect", "recorded_commands"]
+__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect"]
 
 Copies = Sequence[Copied]
 Outcome = Literal["imported", "updated", "renamed", "already_there"]
@@ -92,18 +92,6 @@ async def collect(store: SnapshotStore, session_id: str, *, at: int | None = Non
     return found
 
 
-def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
-    """The agent commands of every snapshot: an import must not run them without confirmation."""
-    found = dict[tuple[str, ...], None]()
-    for line in (line for copy in copies for line in copy.payload.split(b"\n") if b'"command"' in line):
-        entry = parsed(line)
-        agent = entry.get("value") if entry.get("section") == ["agent"] else None
-        words = agent.get("command") if isinstance(agent, dict) else None
-        if isinstance(words, list) and words:
-            found[tuple(map(str, words))] = None
-    return list(found)
-
-
 def _upto(copies: Copies, at: int | None) -> Copies:
     if at is None:
         return copies
@@ -141,6 +129,7 @@ async def bring(
     paths: Mapping[str, str] | None = None,
     under: str | None = None,
     dry_run: bool = False,
+    before: Callable[[Sequence[Arrival]], None] = lambda _arrivals: None,
     make_id: Callable[[], str] = new_id,
     clock: Clock = utc_now,
 ) -> tuple[Arrival, ...]:
@@ -156,6 +145,7 @@ async def bring(
         paths: directories to remap; see `edits.moved`.
         under: the id for the one imported session; `Conflict` if it is taken.
         dry_run: report what would be done, and change nothing.
+        before: called with what will be done, before anything is written.
         make_id: makes new ids.
         clock: the time of day.
 
@@ -169,13 +159,15 @@ async def bring(
         raise InvalidInput(f"{len(families)} sessions cannot all be {under!r}", hint="import them one by one")
     planned = [await _planned(place, family, under, make_id) for family in families]
     changes = [change for _, changes in planned for change in changes]
+    arrivals = tuple(arrival for arrival, _ in planned)
     if not dry_run:
+        before(arrivals)
         async with AsyncExitStack() as held:
             for session_id in [change.session_id for change in changes if change.kind == "longer"]:
                 await held.enter_async_context(held_alone(store, session_id, clock, to="import again"))
                 await must_be_recovered(store, session_id)
             await _put_in(place, changes)
-    return tuple(arrival for arrival, _ in planned)
+    return arrivals
 
 
 def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Family]:

@@ -54,11 +54,19 @@ _KEYS = (
 class Conversation:
     """One person, one agent, one session at a time."""
 
-    def __init__(self, call: Call, store: SnapshotStore, command: Sequence[str], keys: TurnKeys) -> None:
+    def __init__(
+        self,
+        call: Call,
+        store: SnapshotStore,
+        command: Sequence[str],
+        keys: TurnKeys,
+        start_in: str | None = None,
+    ) -> None:
         self._call, self._store = call, store
         self._display = Display(colour=call.out.notes_have_colour)
         self.connection = Connection(
             command,
+            start_in=start_in,
             environ=call.child_environ,
             notified=self._notified,
             asked=self._asked,

@@ -86,12 +86,14 @@ async def chat(
     *,
     session_id: str | None,
     cwd: str,
+    start_in: str | None = None,
     keys: TurnKeys | None = None,
     require: str | None = None,
 ) -> None:
     """Talk to *agent* in a new session, or continue a stored one, until the user leaves.
 
-    Call it in `without_echo`. *keys* has what was typed already.
+    Call it in `without_echo`. The agent starts in the directory *start_in*, by default the current one, and works
+    in *cwd*. *keys* has what was typed already.
     """
     from snapshot_plugin.cli.chat.conversation import Conversation
     from snapshot_plugin.cli.chat.keys import TurnKeys
@@ -102,7 +104,7 @@ async def chat(
     demand = ("--require", require) if require else ()
     store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
     recorder = our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent)
-    talk = Conversation(call, store, recorder, keys or TurnKeys())
+    talk = Conversation(call, store, recorder, keys or TurnKeys(), start_in)
     call.out.note("starting the agent …", dim=True)  # some take seconds
     async with talk.connection:
         await talk.begin()

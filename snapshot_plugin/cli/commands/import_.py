@@ -157,11 +157,15 @@ async def take_in(
     call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
 ) -> tuple[Arrival, ...]:
     """Import sessions into *store*, recorded for undo. Their commands need confirmation before they run."""
-    from snapshot_plugin.exchange.carrying import bring, recorded_commands
+    from snapshot_plugin.exchange.carrying import bring
+    from snapshot_plugin.operations.command_trust import command_trust
 
-    _distrust(call, commands=[words for copies in sessions for words in recorded_commands(copies)])
-    arrivals = await bring(store, sessions, **how)
-    _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
+    def distrust(arrivals: Sequence[Arrival]) -> None:
+        """Before they are stored: a session may not be there without the note that it came from elsewhere."""
+        new = (arrival.session_id for arrival in arrivals if arrival.outcome != "already_there")
+        command_trust(call.work, store).imported(new)
+
+    arrivals = await bring(store, sessions, before=distrust, **how)
     await _record(call, store, arrivals)
     return arrivals
 
@@ -283,14 +287,6 @@ def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     if source is None:
         raise KeyMissing("the bundle was sealed with a passphrase", hint="give it with --passphrase-file")
     return unseal(data, source)
-
-
-def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:
-    """Mark the commands of imported sessions as untrusted: see `asnap resume --exec`."""
-    from snapshot_plugin.manager.places import user_state_dir
-    from snapshot_plugin.operations.command_trust import CommandTrust
-
-    CommandTrust(user_state_dir(call.environ)).imported(sessions, commands)
 
 
 async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival]) -> None:
