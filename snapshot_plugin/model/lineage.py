@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId
-from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.ids import check_new_id
 from snapshot_plugin.model.snapshot import Metrics, Parent, SessionSnapshot
 from snapshot_plugin.model.value import Value
 
@@ -38,7 +38,7 @@ def fork(
             session_id=snapshot.session_id,
             hint=f"choose 0 to {len(snapshot.messages)}",
         )
-    if check_session_id(session_id) == snapshot.session_id:
+    if check_new_id(session_id) == snapshot.session_id:
         raise InvalidSessionId(f"{session_id!r} cannot be its own fork", session_id=session_id, hint="use a new id")
     earlier = sorted(origins(snapshot) - {snapshot.session_id})
     forked = snapshot.evolve(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.align import Pair, align
 from snapshot_plugin.model.frozen import FrozenDict
-from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.ids import check_new_id
 from snapshot_plugin.model.lineage import ORIGINS, ancestors, origins
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, SessionSnapshot
 from snapshot_plugin.model.three_way import ABSENT, Clash, three_way
@@ -111,7 +111,7 @@ def merge(
     merged = SessionSnapshot.model_validate(
         {
             **sections,
-            "session_id": check_session_id(session_id),
+            "session_id": check_new_id(session_id),
             "created_at": now,
             "updated_at": now,
             "parent": _parent(first, second, shared),

@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError, SnapshotNotFound
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import SCHEMA_VERSION
 from snapshot_plugin.operations.text import with_store
 
@@ -60,7 +61,7 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
     if error.code == SnapshotNotFound.code and error.session_id:  # the session exists, that snapshot does not
         usual = "asnap show {session} --history"
     known = error.run or usual or help_line or "asnap doctor"
-    session = shlex.quote(error.session_id) if error.session_id else ""
+    session = shlex.quote(as_reference(error.session_id)) if error.session_id else ""
     known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo"))
     return with_store(known, place) if is_about_a_store else known

@@ -16,4 +16,10 @@ _COMMANDS = section(
     done("TRUST-MARKED", "What resumes a session is marked wherever it is shown, until it is confirmed."),
 )
 
-TRUST = _COMMANDS
+_NAMES = section(
+    "snapshot_plugin/model/ids.py: one rule for ids and names",
+    done("TRUST-PART", "No session from elsewhere and no id that is chosen is a hidden part of another one."),
+    done("TRUST-REFERENCE", "A reference means the same whatever sessions are called; id: names one exactly."),
+)
+
+TRUST = (*_COMMANDS, *_NAMES)

@@ -17,6 +17,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.layout import agent_command, directory
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.ids import as_reference
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.chat.keys import TurnKeys
@@ -114,7 +115,8 @@ async def chat(
             else:
                 await talk.load(session_id, cwd)
             await talk.run()
-    call.out.note(f"saved; to continue: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
+    named = shlex.quote(as_reference(talk.session_id))
+    call.out.note(f"saved; to continue: {call.out.run(f'asnap resume {named}')}")
 
 
 # What was interrupted ----------------------------------------------------------------------------------------

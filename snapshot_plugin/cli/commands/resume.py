@@ -22,6 +22,7 @@ from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
@@ -267,7 +268,7 @@ def _refuse_live(row: SessionRow, now: datetime, place: str) -> None:
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
             hint=f"end that process, or continue in a fork of its newest snapshot{crashed}",
-            run=f"asnap fork {shlex.quote(row.session_id)}",
+            run=f"asnap fork {shlex.quote(as_reference(row.session_id))}",
         )
 
 
@@ -292,14 +293,14 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             f"the agent command of session {row.session_id} was not recorded",
             session_id=row.session_id,
             hint="give it with --with, for example:",
-            run=f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'",
+            run=f"asnap resume {shlex.quote(as_reference(row.session_id))} --with 'opencode acp'",
         )
     if given is None and (missing := withheld_in(words)):
         raise InvalidInput(
             f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
             session_id=row.session_id,
             hint="give the whole command with --with:",
-            run=f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}",
+            run=f"asnap resume {shlex.quote(as_reference(row.session_id))} --with {shlex.quote(shlex.join(words))}",
         )
     return words
 
@@ -349,7 +350,7 @@ def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | 
     where = place if is_url(place) else os.path.abspath(place)  # noqa: PTH100 — as above
     store = () if place == str(default_storage_path(call.environ)) else ("--store", where)
     demand = ("--require", require) if require else ()
-    return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
+    return ("asnap", "run", *store, "--session", as_reference(row.session_id), *demand, "--", *agent)
 
 
 # Consent ----------------------------------------------------------------------------------------------------
@@ -390,7 +391,7 @@ def _agreed(call: Call, resume: Resume, consent: _Consent) -> None:
                 f"not run: session {session_id} came with an import, and this is not confirmed: {line}",
                 session_id=session_id,
                 hint="confirm it with --yes, or give your own command and directory with --with and --cwd",
-                run=f"asnap resume {shlex.quote(session_id)} --exec --yes",
+                run=f"asnap resume {shlex.quote(as_reference(session_id))} --exec --yes",
             ) from None
     consent.trust.confirm(start)
 

@@ -33,6 +33,7 @@ from snapshot_plugin.memory.server.tools import (
     argument,
     tool,
 )
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -134,7 +135,7 @@ async def resume_plan(*, project: Served, session_id: _LastSession = None, at: _
     snapshot, notices = repair(found.snapshot)
     agent, config = snapshot.agent, snapshot.config
     command = list(agent.command) if agent else []
-    run = f"asnap run --session {shlex.quote(session_id)} -- {shlex.join(command)}"
+    run = f"asnap run --session {shlex.quote(as_reference(session_id))} -- {shlex.join(command)}"
     confirmed = await _is_confirmed(project, snapshot)
     return answer_of(
         session_id=session_id, seq=found.ref.seq,
@@ -226,7 +227,7 @@ def _steps(
     if not confirmed:
         yield (
             "ask the user: the session came with an import, and its command and directory are not confirmed; "
-            f"asnap resume {shlex.quote(snapshot.session_id)} shows them and asks"
+            f"asnap resume {shlex.quote(as_reference(snapshot.session_id))} shows them and asks"
         )
     if owner is not None:
         yield f"stop process {owner.pid} on {owner.host}, which runs the session, or fork the session instead"
