@@ -25,6 +25,7 @@ from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, chunk
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
 from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
@@ -101,7 +102,7 @@ class Supervision:
         if len(self._deaths) < _DEATHS or self._deaths[-1] - self._deaths[0] >= _WITHIN:
             return "the agent ended; it is being restarted and the session will be restored", True
         command = " ".join(core.agent.command)
-        hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]
+        hints = [f"asnap run --session {as_reference(each)} -- {command}" for each in sorted(core.open)]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
         return f"{text} Resume with: {' | '.join(hints) or command}", False
 
