@@ -20,10 +20,11 @@ from tests.requirement_lists.orbit import ORBIT
 from tests.requirement_lists.requirement import Requirement
 from tests.requirement_lists.store import STORE
 from tests.requirement_lists.terminal import TERMINAL
+from tests.requirement_lists.trust import TRUST
 
 __all__ = ["PREFIXES", "REQUIREMENTS", "Requirement", "report"]
 
-PREFIXES = ("FORMAT", "STORE", "MANAGER", "ORBIT", "ONERING", "TERMINAL", "GASOLINE", "GASOLINE-P")
+PREFIXES = ("FORMAT", "STORE", "MANAGER", "ORBIT", "ONERING", "TERMINAL", "GASOLINE", "GASOLINE-P", "TRUST")
 """One per source; a longer one wins over a shorter one."""
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -35,6 +36,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *TERMINAL,
     *GASOLINE,
     *GASOLINE_PRODUCT,
+    *TRUST,
 )
 
 

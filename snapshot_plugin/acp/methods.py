@@ -30,7 +30,7 @@ from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
-from snapshot_plugin.model.ids import COMPANIONS, new_id
+from snapshot_plugin.model.ids import is_companion, local_id, new_id
 from snapshot_plugin.model.lineage import fork as forked
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import Trashed
@@ -281,7 +281,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
     is_able = core.can(pending.method.removeprefix("session/"))
     if not is_able or core.only_known or core.ids.is_anothers(session_id, session_id):
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-    if session_id.endswith(COMPANIONS):  # lists would hide it
+    if is_companion(session_id):  # lists would hide it
         raise InvalidInput(f"the id {session_id} is reserved: it cannot be recorded")
     with core.withheld.making_sessions():
         with core.withheld.of(session_id) as held:
@@ -358,7 +358,7 @@ def _begun(sessions: LiveSessions, agent_id: str, first: Message) -> tuple[str, 
     A taken id is replaced, as agents count from 0. So is one that would make it a hidden part of another session.
     """
     try:
-        if not agent_id.endswith(COMPANIONS) and not _is_taken(sessions, agent_id):
+        if local_id(agent_id) == agent_id and not _is_taken(sessions, agent_id):
             return agent_id, begin(sessions, agent_id, first)
     except (SnapshotError, ValueError):
         pass  # another process has just taken that id, or it is not a valid id here

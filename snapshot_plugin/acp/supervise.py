@@ -25,6 +25,7 @@ from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, chunk
 from snapshot_plugin.acp.methods import told
 from snapshot_plugin.acp.restore import Wish, restore
 from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
@@ -108,7 +109,7 @@ class Supervision:
             promised = " and the session will be restored" if core.open else ""
             return f"the agent ended; it is being restarted{promised}", True
         command = " ".join(core.agent.command)
-        hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]
+        hints = [f"asnap run --session {as_reference(each)} -- {command}" for each in sorted(core.open)]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
         return f"{text} Resume with: {' | '.join(hints) or command}", False
 

@@ -26,6 +26,7 @@ from snapshot_plugin.cli.choices import Choice, Choices, Glimpse, change_of, gli
 from snapshot_plugin.cli.picker_view import footer, list_of, past_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.comparing import compare_snapshots
 from snapshot_plugin.operations.scope import here
 from snapshot_plugin.operations.session_rows import SessionRow, session_rows
@@ -64,7 +65,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
         return picked.row if picked else None
     from snapshot_plugin.operations.branches import fork
 
-    done = await fork(call.work, store, f"{picked.row.session_id}@{picked.seq}")
+    done = await fork(call.work, store, f"{as_reference(picked.row.session_id)}@{picked.seq}")
     call.out.note(f"branched {picked.row.name} at snapshot {picked.seq}; to undo: {call.out.run('asnap undo')}")
     return next(row for row in await session_rows(store) if row.session_id == done.session_id)
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import StoredDocument, parsed
+from snapshot_plugin.codec.document import StoredDocument
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
@@ -25,13 +25,21 @@ from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.recovery import upto_of
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.model.ids import COMPANIONS, check_session_id, companions, new_id, owner_of
+from snapshot_plugin.model.ids import (
+    COMPANIONS,
+    check_new_id,
+    check_session_id,
+    companions,
+    local_id,
+    new_id,
+    owner_of,
+)
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied, verified
 
-__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect", "recorded_commands"]
+__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect"]
 
 Copies = Sequence[Copied]
 Outcome = Literal["imported", "updated", "renamed", "already_there"]
@@ -92,18 +100,6 @@ async def collect(store: SnapshotStore, session_id: str, *, at: int | None = Non
     return found
 
 
-def recorded_commands(copies: Copies) -> list[tuple[str, ...]]:
-    """The agent commands of every snapshot: an import must not run them without confirmation."""
-    found = dict[tuple[str, ...], None]()
-    for line in (line for copy in copies for line in copy.payload.split(b"\n") if b'"command"' in line):
-        entry = parsed(line)
-        agent = entry.get("value") if entry.get("section") == ["agent"] else None
-        words = agent.get("command") if isinstance(agent, dict) else None
-        if isinstance(words, list) and words:
-            found[tuple(map(str, words))] = None
-    return list(found)
-
-
 def _upto(copies: Copies, at: int | None) -> Copies:
     if at is None:
         return copies
@@ -140,7 +136,9 @@ async def bring(
     *,
     paths: Mapping[str, str] | None = None,
     under: str | None = None,
+    id_for: Callable[[str], str] = local_id,
     dry_run: bool = False,
+    before: Callable[[Sequence[Arrival]], None] = lambda _arrivals: None,
     make_id: Callable[[], str] = new_id,
     clock: Clock = utc_now,
 ) -> tuple[Arrival, ...]:
@@ -148,14 +146,17 @@ async def bring(
 
     A stored session that has the newest imported snapshot is left alone. If the stored session's newest snapshot is
     an earlier one of the imported session, the later snapshots are appended to its history. Any other stored
-    session is left alone, and the imported one gets a new id.
+    session is left alone, and the imported one gets a new id. So does one whose id is that of a part of a session
+    which is not among *sessions*: it would become a hidden part of a session here (`model.ids.local_id`).
 
     Args:
         store: where they go.
         sessions: the sessions to import, each with its snapshots, oldest first.
         paths: directories to remap; see `edits.moved`.
         under: the id for the one imported session; `Conflict` if it is taken.
+        id_for: the id that a session gets here. What comes back from an archive of the user's own keeps its id.
         dry_run: report what would be done, and change nothing.
+        before: called with what will be done, before anything is written.
         make_id: makes new ids.
         clock: the time of day.
 
@@ -167,15 +168,17 @@ async def bring(
     families = _families(sessions, paths or {})
     if under is not None and len(families) != 1:
         raise InvalidInput(f"{len(families)} sessions cannot all be {under!r}", hint="import them one by one")
-    planned = [await _planned(place, family, under, make_id) for family in families]
+    planned = [await _planned(place, family, id_for(family.session_id), under, make_id) for family in families]
     changes = [change for _, changes in planned for change in changes]
+    arrivals = tuple(arrival for arrival, _ in planned)
     if not dry_run:
+        before(arrivals)
         async with AsyncExitStack() as held:
             for session_id in [change.session_id for change in changes if change.kind == "longer"]:
                 await held.enter_async_context(held_alone(store, session_id, clock, to="import again"))
                 await must_be_recovered(store, session_id)
             await _put_in(place, changes)
-    return tuple(arrival for arrival, _ in planned)
+    return arrivals
 
 
 def _families(sessions: Sequence[Copies], paths: Mapping[str, str]) -> list[_Family]:
@@ -222,12 +225,12 @@ class _Change(NamedTuple):
 
 
 async def _planned(
-    place: Carrier, family: _Family, under: str | None, make_id: Callable[[], str]
+    place: Carrier, family: _Family, local: str, under: str | None, make_id: Callable[[], str]
 ) -> tuple[Arrival, list[_Change]]:
     source = family.session_id
-    target = check_session_id(under) if under is not None else source
+    target = check_new_id(under) if under is not None else local
     changes = await _changes(place, _under(family.members, target))
-    outcome: Outcome = "imported"
+    outcome: Outcome = "imported" if under is not None or target == source else "renamed"
     if changes is None:
         if under is not None:
             raise Conflict(

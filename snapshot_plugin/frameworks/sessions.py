@@ -6,7 +6,6 @@ Each change of a session is made on top of its newest snapshot.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotNotFound
 from snapshot_plugin.manager.working_memory import COMPANION
-from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.ids import check_session_id, derived_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot, origin_of
 from snapshot_plugin.store import check_place, is_url, open_store
@@ -52,7 +51,6 @@ Key: TypeAlias = "str | KeySource | None"
 
 _ATTEMPTS = 100
 _RECENT = 64
-_PREFIX = 40
 WORKFLOW = "+workflow"
 """The suffix of a workflow's session id, because a conversation may have the same name."""
 _RESERVED = re.compile(r"\+(memory|subgraphs|workflow)$|~[0-9a-f]{24}$")
@@ -270,6 +268,4 @@ def session_id_for(name: str) -> str:
             check_session_id(name)
             check_session_id(name + max(COMPANION, WORKFLOW, key=len))
             return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-    readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name[:_PREFIX])
-    return f"{readable}~{digest}"
+    return derived_id(name)

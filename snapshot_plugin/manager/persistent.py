@@ -29,7 +29,7 @@ from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, pin_of
-from snapshot_plugin.model.ids import check_session_id, dirname_of, owner_of
+from snapshot_plugin.model.ids import check_session_id, dirname_of, is_companion
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.value import Value
@@ -104,6 +104,9 @@ def persistent_session(
 
 class PersistentSession:
     """The stored context of an agent; see `persistent_session`. `load` and `save` also work without entering it."""
+
+    is_part = True
+    """Beside a framework's own conversation, its session is a part of that one: see `check_session`."""
 
     def __init__(
         self,
@@ -391,9 +394,9 @@ def _checked_id(agent_id: str) -> str:
     """*agent_id*, if it is valid for a session and its companions, and is not itself the id of a companion."""
     check_session_id(memory_id(check_session_id(agent_id)))
     check_session_id(agent_id + COMPANION)
-    if owner := owner_of(agent_id):
+    if is_companion(agent_id):
         raise InvalidSessionId(
-            f"the agent id {agent_id!r} cannot be used: it names the working memory of {owner!r}",
+            f"the agent id {agent_id!r} cannot be used: it names a part of another session",
             hint="use another agent id",
         )
     return agent_id

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, InvalidSessionId
 from snapshot_plugin.live.ports import LocalPlace
-from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.ids import check_session_id, is_companion
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 
@@ -58,12 +58,20 @@ class Snapshottable(Protocol):
 
 
 def check_session(session: Snapshottable, tags: object = ()) -> None:
-    """Raise `InvalidInput` unless *session* can be saved with these *tags*."""
+    """Raise `InvalidInput` unless *session* can be saved with these *tags*.
+
+    The id of a part of another session is refused, because lists would hide it: see `model.ids`.
+    """
     if not hasattr(session, "session_id") or not hasattr(session, "snapshot"):
         raise InvalidInput(
             f"a {type(session).__name__} is not a session", hint="pass an object with session_id and snapshot()"
         )
-    check_session_id(session.session_id)
+    if is_companion(check_session_id(session.session_id)) and not getattr(session, "is_part", False):
+        raise InvalidSessionId(
+            f"the session id {session.session_id!r} cannot be used: it names a part of another session",
+            session_id=session.session_id,
+            hint="use another id",
+        )
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidInput(f"tags={tags!r} is not a list of tags", hint="as tags=['name']")
 

@@ -1,4 +1,15 @@
-"""Session ids: new ones, foreign ones, the directory name of an id, and the other ways to name a session."""
+"""Session ids: new ones, foreign ones, the directory name of an id, and the other ways to name a session.
+
+One rule keeps names apart, wherever they come from:
+
+- An id that ends as those of `COMPANIONS` do is a hidden part of another session. Only we give such ids. A session
+  from elsewhere (an agent's, an imported one) is stored under its `local_id`; a program that chooses one is
+  refused.
+- ``latest``, ``latest~2``, ``tag:x``, ``session@3`` and ``id:x`` are references (`is_reference`). Agents and
+  programs may use them as ids. They capture nothing: where a person names a session, the reference wins, and
+  ``id:`` before the whole id means that session (`as_reference`). Names that people give, and ids that they choose,
+  may not be one.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +31,21 @@ if TYPE_CHECKING:
 __all__ = [
     "AT_SNAPSHOT",
     "COMPANIONS",
+    "EXACTLY",
     "LATEST",
     "MAX_ID_BYTES",
     "TAG",
+    "as_reference",
+    "check_new_id",
     "check_number",
     "check_session_id",
     "companions",
     "dated",
+    "derived_id",
     "dirname_of",
+    "is_companion",
     "is_reference",
+    "local_id",
     "new_id",
     "owner_of",
     "session_id_of",
@@ -43,9 +60,11 @@ MAX_ID_BYTES = 200
 AT_SNAPSHOT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
 LATEST = re.compile(r"latest(?:~(?P<back>[0-9]{1,18}))?\Z")
 TAG = "tag:"
-"""References that are not ids or names: a snapshot, the newest session or one before it, and a tag."""
+EXACTLY = "id:"
+"""References that are not ids or names: a snapshot, the newest session or one before it, a tag, and a whole id."""
 _MAX_ID = 1 << 14
 _READABLE = 80
+_DERIVED = 40
 
 _AS_IT_IS = re.compile(r"[a-z0-9_-][a-z0-9._-]*")
 _BASE32 = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -59,6 +78,11 @@ _UPPER = re.compile(r"[A-Z~]")
 def companions(session_id: str, known: Container[str]) -> tuple[str, ...]:
     """The companions of *session_id* among *known*. They share its fate: what is done to it is done to them."""
     return tuple(each for suffix in COMPANIONS if (each := session_id + suffix) in known)
+
+
+def is_companion(session_id: str) -> bool:
+    """Whether this is the id of a part of another session, which lists hide."""
+    return session_id.endswith(COMPANIONS)
 
 
 def owner_of(session_id: str) -> str | None:
@@ -100,9 +124,35 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def check_new_id(session_id: str) -> str:
+    """Return *session_id* if a person or program may choose it for a new session; else raise `InvalidSessionId`."""
+    if is_companion(check_session_id(session_id)):
+        raise _bad(session_id, "it names a part of another session")
+    if is_reference(session_id):
+        raise _bad(session_id, "it means something else where sessions are named")
+    return session_id
+
+
+def local_id(foreign_id: str) -> str:
+    """The id under which a session from elsewhere is stored: its own, unless that is the id of a companion."""
+    return derived_id(foreign_id) if is_companion(check_session_id(foreign_id)) else foreign_id
+
+
+def derived_id(name: str) -> str:
+    """A readable id for a *name* that cannot be one itself; always the same, and another one for each name."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name[:_DERIVED])
+    return f"{readable}~{digest}"
+
+
 def is_reference(text: str) -> bool:
-    """Whether commands take *text* for something else than the name of a session."""
-    return bool(LATEST.match(text) or AT_SNAPSHOT.match(text) or text.startswith(TAG))
+    """Whether commands take *text* for something else than the id or name of a session."""
+    return bool(LATEST.match(text) or AT_SNAPSHOT.match(text) or text.startswith((TAG, EXACTLY)))
+
+
+def as_reference(session_id: str) -> str:
+    """How a command names exactly this session: by its id, after ``id:`` if it would mean something else."""
+    return EXACTLY + session_id if is_reference(session_id) else session_id
 
 
 def check_number(name: str, value: object) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
 from snapshot_plugin.errors import InvalidInput, InvalidSessionId
-from snapshot_plugin.model.ids import check_session_id
+from snapshot_plugin.model.ids import check_new_id
 from snapshot_plugin.model.snapshot import Metrics, Parent, SessionSnapshot
 from snapshot_plugin.model.value import Value
 
-__all__ = ["Branch", "ancestors", "family_tree", "fork"]
+__all__ = ["ORIGINS", "Branch", "ancestors", "family_tree", "fork", "origins"]
+
+ORIGINS = "origins"
+"""In the metadata of a branch of a branch: the sessions that its parent came from, as those may be deleted."""
 
 
 def fork(
@@ -35,8 +38,9 @@ def fork(
             session_id=snapshot.session_id,
             hint=f"choose 0 to {len(snapshot.messages)}",
         )
-    if check_session_id(session_id) == snapshot.session_id:
+    if check_new_id(session_id) == snapshot.session_id:
         raise InvalidSessionId(f"{session_id!r} cannot be its own fork", session_id=session_id, hint="use a new id")
+    earlier = sorted(origins(snapshot) - {snapshot.session_id})
     forked = snapshot.evolve(
         session_id=session_id,
         parent=Parent(session_id=snapshot.session_id, seq=seq, message_index=taken),
@@ -45,6 +49,7 @@ def fork(
         updated_at=now,
         pinned=False,
         metrics=Metrics(),
+        metadata={**snapshot.metadata, ORIGINS: earlier} if earlier else snapshot.metadata,
     )
     if taken == len(snapshot.messages):
         return forked
@@ -103,6 +108,25 @@ def ancestors(session_id: str, pairs: Pairs) -> tuple[Parent, ...]:
         seen.add(parent.session_id)
         parent = parents.get(parent.session_id)
     return tuple(chain)
+
+
+def origins(snapshot: SessionSnapshot, pairs: Pairs = ()) -> set[str]:
+    """The ids of a session and of all sessions that it was forked or merged from.
+
+    Branches of releases before 0.2.1 did not note them all; *pairs* has the parents that are still stored.
+    """
+    noted = snapshot.metadata.get(ORIGINS)
+    merged = snapshot.metadata.get("merge")  # see `model.merge.SECTION`
+    sources = merged.get("sources") if isinstance(merged, Mapping) else ()
+    found = {snapshot.session_id} | ({snapshot.parent.session_id} if snapshot.parent else set())
+    found |= {each for each in _items(noted) if isinstance(each, str)}
+    found |= {str(each.get("session_id")) for each in _items(sources) if isinstance(each, Mapping)}
+    parents = dict(pairs)
+    return found.union(*([each.session_id for each in ancestors(name, parents.items())] for name in found))
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _broken(parents: Mapping[str, Parent | None]) -> dict[str, Break]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.model.align import Pair, align
 from snapshot_plugin.model.frozen import FrozenDict
-from snapshot_plugin.model.ids import check_session_id
-from snapshot_plugin.model.lineage import ancestors
+from snapshot_plugin.model.ids import check_new_id
+from snapshot_plugin.model.lineage import ORIGINS, ancestors, origins
 from snapshot_plugin.model.snapshot import Message, Metrics, Parent, SessionSnapshot
 from snapshot_plugin.model.three_way import ABSENT, Clash, three_way
 from snapshot_plugin.model.value import Value
@@ -105,10 +105,13 @@ def merge(
     sections, differing = _sections(first.snapshot, second.snapshot, base, title)
     clashes += differing
     metadata = {**sections.pop("metadata", {}), SECTION: _record(first, second, differing)}
+    sides = {first.snapshot.session_id, second.snapshot.session_id}
+    if earlier := (origins(first.snapshot) | origins(second.snapshot)) - sides:
+        metadata[ORIGINS] = sorted(earlier)
     merged = SessionSnapshot.model_validate(
         {
             **sections,
-            "session_id": check_session_id(session_id),
+            "session_id": check_new_id(session_id),
             "created_at": now,
             "updated_at": now,
             "parent": _parent(first, second, shared),
@@ -231,12 +234,13 @@ def _sections(
 
 
 def _settings(snapshot: SessionSnapshot, title: str | None) -> dict[str, Any]:
-    """The settings to merge: without messages, and without the record of an earlier merge."""
+    """The settings to merge: without messages, and without the records of where the session came from."""
     settings = snapshot.evolve(messages=(), **({} if title is None else {"title": title})).raw()
     for name in _SETTLED:
         settings.pop(name, None)
-    if SECTION in settings.get("metadata", {}):
-        settings["metadata"] = {k: v for k, v in settings["metadata"].items() if k != SECTION}
+    metadata = settings.pop("metadata", {})
+    if kept := {name: value for name, value in metadata.items() if name not in (SECTION, ORIGINS)}:
+        settings["metadata"] = kept
     return settings
 
 

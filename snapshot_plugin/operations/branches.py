@@ -46,7 +46,7 @@ async def fork(
     """
     from snapshot_plugin.manager.branches import branched
     from snapshot_plugin.manager.labels import checked_name
-    from snapshot_plugin.model.ids import new_id
+    from snapshot_plugin.model.ids import as_reference, new_id
 
     metas = await store.list()
     target = resolve(ref, metas)
@@ -62,7 +62,7 @@ async def fork(
         messages=len(new.messages),
         parent_session_id=target.session_id,
         parent_seq=new.parent.seq if new.parent else 0,
-        resume=f"asnap resume {shlex.quote(new.session_id)}",
+        resume=f"asnap resume {shlex.quote(as_reference(new.session_id))}",
         operation=operation,
         warning=warning,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from snapshot_plugin.errors import EXIT_CODES, SnapshotError, SnapshotNotFound, StoreNotFound
 from snapshot_plugin.inert import shell_line
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import SCHEMA_VERSION
 from snapshot_plugin.operations.text import with_store
 
@@ -62,7 +63,7 @@ def next_command(error: SnapshotError, *, place: str | None = None, asked: str |
     if error.code == StoreNotFound.code and place:  # the named place may be mistyped: the demo would not help
         usual = "asnap paths"
     known = error.run or usual or help_line or "asnap doctor"
-    session = shell_line([error.session_id]) if error.session_id else ""
+    session = shell_line([as_reference(error.session_id)]) if error.session_id else ""
     known = known.replace("{session}", session).replace("{hint}", error.hint).strip()
     is_about_a_store = known.startswith("asnap ") and not known.endswith(("--help", "demo", "paths"))
     return with_store(known, place) if is_about_a_store else known

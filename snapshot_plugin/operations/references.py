@@ -1,7 +1,8 @@
-"""Resolve a reference: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``session@seq``.
+"""Resolve a reference: an id or its beginning, a name, ``latest``, ``latest~2``, ``tag:x``, ``name@3``, ``id:x``.
 
-``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. An id typed in full always
-wins, so a session may be called ``latest`` and still be reached. Damaged sessions can be referred to as well.
+``~N`` counts sessions back from the newest one; ``@N`` is a snapshot of the session. These always mean the same: a
+session whose id reads like one of them is named by ``id:`` and its whole id. Damaged sessions can be referred to as
+well.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
-from snapshot_plugin.model.ids import AT_SNAPSHOT, COMPANIONS, LATEST, TAG
+from snapshot_plugin.model.ids import AT_SNAPSHOT, EXACTLY, LATEST, TAG, as_reference, is_companion, is_reference
 from snapshot_plugin.operations.text import several
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Target", "find", "going_on", "resolve", "short_ids"]
+__all__ = ["Target", "exactly", "find", "going_on", "resolve", "short_ids"]
 
 _SHORTEST = 6
 _CANDIDATES = 5
@@ -44,8 +45,7 @@ async def find(store: SnapshotStore, text: str) -> Target:
         InvalidInput: several sessions fit; the hint names them.
     """
     if store.capabilities.several_machines:  # an id in full needs no list, which may be long and far away
-        at = AT_SNAPSHOT.match(text)
-        for name, seq in ((text, None), *([(at["session"], int(at["seq"]))] if at else [])):
+        for name, seq in _whole_ids(text):
             if exact := await _newest(store, name):
                 return Target(exact, seq)
     metas = await store.list()
@@ -100,17 +100,56 @@ def _is_whole_id(text: str) -> bool:
         return False
 
 
+def _whole_ids(text: str) -> list[tuple[str, int | None]]:
+    """The sessions, and their snapshots, that *text* can only mean if they exist."""
+    if not is_reference(text):
+        return [(text, None)]
+    if text.startswith(EXACTLY):
+        return _exact_ids(text.removeprefix(EXACTLY))
+    return _exact_ids(text)[1:]
+
+
+def _exact_ids(text: str) -> list[tuple[str, int | None]]:
+    """What *text* means if it is a whole id: that session, or a snapshot."""
+    at = AT_SNAPSHOT.match(text)
+    return [(text, None), *([(at["session"], int(at["seq"]))] if at else [])]
+
+
 def resolve(text: str, metas: Sequence[SnapshotMeta]) -> Target:
     """Resolve a reference among *metas*, which are newest first. Pure."""
-    exact = [meta for meta in metas if meta.session_id == text]
-    if exact:
-        return Target(exact[0])
-    if at := AT_SNAPSHOT.match(text):
-        try:
-            return Target(_session(at["session"], metas), int(at["seq"]))
-        except SnapshotNotFound:
-            if not any(_has_name(meta, text) for meta in metas):  # an agent may use this as an id
-                raise
+    if text.startswith(EXACTLY) and (exact := _exact(text.removeprefix(EXACTLY), metas)):
+        return exact
+    whole = next((Target(meta) for meta in metas if meta.session_id == text), None)
+    if whole and not is_reference(text):
+        return whole
+    try:
+        if at := AT_SNAPSHOT.match(text):
+            if whole and not any(_has_id(meta, at["session"]) or _has_name(meta, at["session"]) for meta in metas):
+                return whole  # an id typed in full, and the beginning of another one
+            return _at_snapshot(text, at["session"], int(at["seq"]), metas)
+        return Target(_session(text, metas))
+    except SnapshotNotFound:
+        if whole is None:
+            raise
+        return whole
+
+
+def exactly(text: str, metas: Sequence[SnapshotMeta]) -> Target:
+    """As `resolve`, for programs, which name sessions by their ids: a whole id wins over everything else."""
+    return _exact(text, metas) or resolve(text, metas)
+
+
+def _exact(text: str, metas: Sequence[SnapshotMeta]) -> Target | None:
+    known = {meta.session_id: meta for meta in metas}
+    return next((Target(known[name], seq) for name, seq in _exact_ids(text) if name in known), None)
+
+
+def _at_snapshot(text: str, session: str, seq: int, metas: Sequence[SnapshotMeta]) -> Target:
+    try:
+        return Target(_session(session, metas), seq)
+    except SnapshotNotFound:
+        if not any(_has_name(meta, text) for meta in metas):  # an agent may use this as a name
+            raise
     return Target(_session(text, metas))
 
 
@@ -125,7 +164,7 @@ def going_on(target: Target) -> Target:
             f"session {target.session_id} resumes from its newest snapshot, {target.meta.seq}",
             session_id=target.session_id,
             hint=f"branch it at snapshot {target.seq} and resume the branch",
-            run=f"asnap fork {shlex.quote(f'{target.session_id}@{target.seq}')}",
+            run=f"asnap fork {shlex.quote(f'{as_reference(target.session_id)}@{target.seq}')}",
         )
     return target
 
@@ -135,18 +174,22 @@ def _session(text: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
         return _latest(int(latest["back"] or 0), metas)
     if text.startswith(TAG):
         return _tagged(text.removeprefix(TAG), metas)
-    for fits in (_has_id, _has_name, _begins, _has_name_in_any_case) if text else ():
-        found = [meta for meta in (metas if fits is _has_id else _own(metas)) if fits(meta, text)]
-        if len(found) > 1:
-            raise _ambiguous(text, found)
-        if found:
-            return found[0]
+    if exact := [meta for meta in metas if _has_id(meta, text)]:
+        return exact[0]
+    # Together: a name, which an agent or an import may give, does not hide an id that begins alike.
+    own = [meta for meta in _own(metas) if text]
+    found = [meta for meta in own if _has_name(meta, text) or _begins(meta, text)]
+    found = found or [meta for meta in own if _has_any_case(meta, text)]
+    if len(found) > 1:
+        raise _ambiguous(text, found)
+    if found:
+        return found[0]
     raise _unknown(text, metas)
 
 
 def _own(metas: Sequence[SnapshotMeta]) -> list[SnapshotMeta]:
     """Drop the working memories of other sessions: those are named only by their whole id."""
-    return [meta for meta in metas if not meta.session_id.endswith(COMPANIONS)]
+    return [meta for meta in metas if not is_companion(meta.session_id)]
 
 
 def _has_id(meta: SnapshotMeta, text: str) -> bool:
@@ -161,7 +204,7 @@ def _begins(meta: SnapshotMeta, text: str) -> bool:
     return meta.session_id.lower().startswith(text.lower())
 
 
-def _has_name_in_any_case(meta: SnapshotMeta, text: str) -> bool:
+def _has_any_case(meta: SnapshotMeta, text: str) -> bool:
     return meta.title is not None and meta.title.lower() == text.lower()
 
 
@@ -184,7 +227,8 @@ def _tagged(tag: str, metas: Sequence[SnapshotMeta]) -> SnapshotMeta:
 
 
 def _ambiguous(text: str, found: Sequence[SnapshotMeta]) -> InvalidInput:
-    names = [f"{meta.session_id} ({meta.title})" if meta.title else meta.session_id for meta in found]
+    ids = [(as_reference(meta.session_id), meta.title) for meta in found]
+    names = [f"{name} ({title})" if title else name for name, title in ids]
     more = f" and {len(names) - _CANDIDATES} more" if len(names) > _CANDIDATES else ""
     return InvalidInput(
         f"{text!r} could be {len(names)} sessions",
@@ -207,7 +251,7 @@ def _close(text: str, names: Sequence[str]) -> str:
 
 
 def short_ids(ids: Sequence[str], *, of: Collection[str] | None = None) -> dict[str, str]:
-    """For each id, or each *of* them, the shortest prefix that no other id shares."""
+    """For each id, or each *of* them, the shortest prefix that no other id shares and that means nothing else."""
     ordered = sorted(ids, key=str.lower)
     short = {}
     for n, name in enumerate(ordered):
@@ -215,7 +259,10 @@ def short_ids(ids: Sequence[str], *, of: Collection[str] | None = None) -> dict[
             continue
         neighbours = [*ordered[max(0, n - 1) : n], *ordered[n + 1 : n + 2]]
         shared = max((_common(name, other) for other in neighbours), default=0)
-        short[name] = name[: max(_SHORTEST, shared + 1)]
+        length = max(_SHORTEST, shared + 1)
+        while length < len(name) and is_reference(name[:length]):
+            length += 1
+        short[name] = name[:length] if length < len(name) else as_reference(name)
     return short
 
 

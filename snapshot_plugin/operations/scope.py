@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from snapshot_plugin.errors import NotFound, SnapshotError
-from snapshot_plugin.model.ids import COMPANIONS
+from snapshot_plugin.model.ids import is_companion
 from snapshot_plugin.operations.session_rows import SessionRow
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def reason(row: Filtered, selection: Selection) -> tuple[str, str] | None:
 
 
 def _reasons(row: Filtered, selection: Selection) -> Iterator[tuple[str, str]]:
-    if row.session_id.endswith(COMPANIONS):
+    if is_companion(row.session_id):
         yield "memory", "the working memory of another session"
     if selection.below and not (_is_below(row.cwd, selection.below) if row.cwd else selection.unplaced):
         yield "cwd", f"it ran in {row.cwd or 'an unknown directory'}"

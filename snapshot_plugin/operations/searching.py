@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.inert import plain
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.references import resolve, short_ids
 from snapshot_plugin.operations.scope import Selection, reason, tagged_before
@@ -196,7 +197,7 @@ def at_snapshot(session: str, snapshot: int | None) -> str:
 
 
 def jump_to(session: str, message: int | None) -> str:
-    """The command that shows a message, or a session."""
+    """The command that shows a message, or a session; *session* is a reference."""
     return f"asnap show {shlex.quote(plain(session))}" + (f" --message {message}" if message else "")
 
 
@@ -307,7 +308,7 @@ def _message_hit(hit: Hit, session: SnapshotMeta, snapshot: int | None) -> Messa
         at=hit.at,
         snippet=snippet,
         matches=matches,
-        jump=jump_to(at_snapshot(session.session_id, snapshot), hit.number or None),
+        jump=jump_to(at_snapshot(as_reference(session.session_id), snapshot), hit.number or None),
     )
 
 

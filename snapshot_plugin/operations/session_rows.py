@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.model.ids import COMPANIONS
+from snapshot_plugin.model.ids import as_reference, is_companion
 from snapshot_plugin.operations.document import Part
 from snapshot_plugin.operations.text import plain, several
 
@@ -100,7 +100,7 @@ class SessionRow(Part):
     @property
     def is_memory(self) -> bool:
         """Whether it only holds another session's working memory."""
-        return self.session_id.endswith(COMPANIONS)
+        return is_companion(self.session_id)
 
 
 async def session_rows(store: SnapshotStore) -> list[SessionRow]:
@@ -195,7 +195,7 @@ def _next(meta: SnapshotMeta, presence: Ownership | None) -> str | None:
     if meta.state == "damaged":
         import shlex
 
-        return f"asnap check {shlex.quote(meta.session_id)}"
+        return f"asnap check {shlex.quote(as_reference(meta.session_id))}"
     return _NEXT.get(meta.state) or ("asnap recover" if presence and presence.died else None)
 
 

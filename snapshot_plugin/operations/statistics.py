@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from snapshot_plugin.model.ids import COMPANIONS
+from snapshot_plugin.model.ids import is_companion
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.searching import search_index
 
@@ -130,5 +130,5 @@ def _counted(
     for meta in metas:
         known = facts.get(meta.session_id)
         slots = [slot for slot in (known.slots if known else slots_of([meta])) if not since or slot.start >= since]
-        if slots and not meta.session_id.endswith(COMPANIONS):
+        if slots and not is_companion(meta.session_id):
             yield Counted(meta, slots)

@@ -13,10 +13,11 @@ from starlette.routing import Route
 
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.predeploy import ask_everyone
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.branches import fork
 from snapshot_plugin.operations.forget import ForgetJob
 from snapshot_plugin.operations.labels import Label, TagChange, annotate, pin, rename, tag
-from snapshot_plugin.operations.references import resolve
+from snapshot_plugin.operations.references import exactly
 from snapshot_plugin.operations.undo import undo
 from snapshot_plugin.web.answers import answer, json_answer
 from snapshot_plugin.web.site import Site, site_of
@@ -87,7 +88,8 @@ async def _fork(request: Request) -> Response:
     asked = await _body(request, messages=int, at=int, title=str)
     target = await site.target(request.path_params["id"])
     at = asked.get("at", target.seq)
-    ref = target.session_id if at is None else f"{target.session_id}@{at}"
+    session = as_reference(target.session_id)
+    ref = session if at is None else f"{session}@{at}"
     done = await fork(site.work, site.store, ref, messages=asked.get("messages"), title=asked.get("title") or None)
     return answer(done)
 
@@ -121,7 +123,7 @@ async def _forget(request: Request) -> Response:
 async def _forgotten(site: Site, session_ids: list[str], *, dry_run: bool = False) -> Any:
     metas = await site.store.list()
     job = ForgetJob(site.work, site.store, metas, single=len(session_ids) == 1)
-    await job.plan_named([resolve(session_id, metas) for session_id in session_ids])
+    await job.plan_named([exactly(session_id, metas) for session_id in session_ids])
     return job.plan() if dry_run else await job.carry_out()
 
 

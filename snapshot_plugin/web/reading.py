@@ -12,12 +12,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.comparing import compare_targets, shortened
 from snapshot_plugin.operations.exporting import FORMS, export
 from snapshot_plugin.operations.listed import listed
 from snapshot_plugin.operations.messages import messages, whole_message
 from snapshot_plugin.operations.moments import moment
-from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.references import Target, exactly
 from snapshot_plugin.operations.scope import Selection, tagged_before
 from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.showing import Shown, history
@@ -136,7 +137,7 @@ async def _resume(request: Request) -> Response:
     """The command that resumes a session, for the user to copy: the server itself starts nothing."""
     site = site_of(request)
     session_id = await site.session_id(request.path_params["id"])
-    command = with_store(f"asnap resume {shlex.quote(session_id)}", site.place)
+    command = with_store(f"asnap resume {shlex.quote(as_reference(session_id))}", site.place)
     return json_answer({"schema_version": 1, "kind": "resume_command", "command": command})
 
 
@@ -163,7 +164,7 @@ async def _diff(request: Request) -> Response:
     if not asked.get("a"):
         raise InvalidInput("the parameter a is missing", hint="a and b are sessions, or snapshots: id@3")
     metas = await site.metas()
-    one, other = resolve(asked["a"], metas), resolve(asked["b"], metas) if asked.get("b") else None
+    one, other = exactly(asked["a"], metas), exactly(asked["b"], metas) if asked.get("b") else None
     found = await compare_targets(site.store, one, other)
     return answer(shortened(found, _LONGEST_COMPARED))
 

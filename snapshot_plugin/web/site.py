@@ -15,7 +15,7 @@ import anyio.to_thread
 from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.owners import ownerships
 from snapshot_plugin.model.ids import session_id_of
-from snapshot_plugin.operations.references import Target, resolve
+from snapshot_plugin.operations.references import Target, exactly
 from snapshot_plugin.operations.searching import index_all
 from snapshot_plugin.operations.session_rows import SessionRow, every_row
 from snapshot_plugin.operations.showing import Shown, show
@@ -141,7 +141,7 @@ class Site:
 
     async def target(self, name: str) -> Target:
         """The session or snapshot named in a URL. Names are encoded twice, as ids may contain any character."""
-        return resolve(unquote(name), await self.metas())
+        return exactly(unquote(name), await self.metas())
 
     # Live sessions -----------------------------------------------------------------------------------------
 

@@ -48,6 +48,23 @@ def test_sessions_in_a_bucket_are_listed_shown_searched_checked_and_forgotten(as
         assert (ran.code, "session" in ran.out + ran.err) == (0, True), (words, ran)
 
 
+@pytest.mark.requirement("TRUST-REFERENCE")
+@pytest.mark.usefixtures("bucket")
+def test_a_reference_into_a_bucket_means_the_same_whatever_sessions_are_called(asnap: Asnap) -> None:
+    async def save() -> None:
+        async with open_store(URL) as store:
+            for name in ("latest", "session@1"):
+                before = datetime(2020, 1, 1, tzinfo=UTC)
+                await store.save(make_snapshot("a", session_id=name, created_at=before, updated_at=before))
+
+    anyio.run(save)
+    refs = ("latest", "session@1", "id:latest", "id:session@1", "id:session@2")
+    shown = [asnap("show", ref, "--store", URL, "--json").json for ref in refs]
+    assert [(each["session"]["session_id"], each["snapshot"]) for each in shown] == [
+        ("session", 3), ("session", 1), ("latest", 1), ("session@1", 1), ("session", 2)
+    ]  # fmt: skip
+
+
 @pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize(
     "words",

@@ -60,8 +60,16 @@ def test_session_named_like_a_snapshot_is_found_unless_a_snapshot_matches() -> N
         resolve("ping you@3", named)
 
 
-def test_full_id_takes_precedence_over_other_matches() -> None:
-    assert resolve("latest~1", METAS).session_id == "latest~1"
+def test_full_id_after_id_takes_precedence_over_other_matches() -> None:
+    assert resolve("latest~1", METAS).session_id == "02cccc"
+    assert resolve("id:latest~1", METAS).session_id == "latest~1"
+
+
+def test_full_id_that_reads_like_a_snapshot_takes_precedence_over_a_beginning() -> None:
+    named = (*METAS, meta("order@7"), meta("order@71"))
+
+    assert resolve("order@7", named) == (named[-2], None)
+    assert resolve("order@7", (*named, meta("order"))) == (meta("order"), 7)
 
 
 def test_latest_skips_damaged_sessions() -> None:

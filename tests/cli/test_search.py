@@ -323,7 +323,8 @@ def test_single_snapshot_can_be_searched(asnap: Asnap) -> None:
 def test_session_named_like_a_snapshot_is_not_mistaken_for_it(asnap: Asnap, place: Path) -> None:
     saved(place, session("talk@1", "a whale"))
     asnap("search", "whale")
-    assert found(asnap("search", "whale", "talk@1", "--json")) == [("talk@1", 1)]
+    assert found(asnap("search", "whale", "id:talk@1", "--json")) == [("talk@1", 1)]
+    assert found(asnap("search", "whale", "talk@1", "--json")) == []
     assert found(asnap("search", "whale", "Zoo@1", "--json")) == []
     assert found(asnap("search", "walrus", "Zoo@1", "--json")) == [("talk", 1)]
 

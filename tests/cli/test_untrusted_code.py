@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -137,6 +140,232 @@ def test_command_given_with_the_with_option_needs_no_confirmation(bundle: Path, 
     assert f"touch {home}/mine" in done.err
 
 
+def marker(directory: Path) -> Path:
+    """A directory with an ``agent`` script that leaves a mark there; return the mark."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "agent").write_text(f"touch {shlex.quote(str(directory / 'ran'))}\n")
+    return directory / "ran"
+
+
+@pytest.fixture
+def bundled(asnap: Asnap, home: Path) -> Callable[..., Path]:
+    """Make a bundle elsewhere: a session with this id, directory and command."""
+
+    def make(session_id: str, directory: Path, *command: str) -> Path:
+        elsewhere, file = home / f"elsewhere-{session_id}", home / f"{session_id}.asnap"
+        words = command or ("sh", "agent")
+        saved(
+            elsewhere,
+            make_snapshot(
+                "hi", "hello", session_id=session_id, config={"cwd": str(directory)}, agent={"command": words}
+            ),
+        )
+        assert asnap("export", session_id, "-o", file, "--store", elsewhere).code == 0
+        return file
+
+    return make
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_the_same_words_in_another_imported_directory_are_asked_about_again(
+    bundled: Callable[..., Path], home: Path, asnap: Asnap
+) -> None:
+    good, hostile = marker(home / "good"), marker(home / "hostile")
+    asnap("import", bundled("s1", good.parent), bundled("s2", hostile.parent))
+
+    assert ran_in(home, "resume", "s1", "--exec", "--yes").code == 0
+    assert good.exists()
+
+    assert ran_in(home, "resume", "s2", "--exec").code == 2
+    assert not hostile.exists()
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_a_later_import_is_asked_about_even_with_the_same_command_and_directory(
+    bundled: Callable[..., Path], home: Path, asnap: Asnap
+) -> None:
+    mark = marker(home / "good")
+    asnap("import", bundled("s1", mark.parent), bundled("s2", mark.parent))
+    ran_in(home, "resume", "s1", "--exec", "--yes")
+    mark.unlink()
+
+    assert ran_in(home, "resume", "s2", "--exec").code == 2
+    assert not mark.exists()
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+@pytest.mark.parametrize("changed", ["the directory", "the script", "the program"])
+def test_what_was_confirmed_is_asked_about_again_when_its_names_lead_elsewhere(
+    changed: str, bundled: Callable[..., Path], home: Path, asnap: Asnap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, hostile = marker(home / "good"), marker(home / "hostile")
+    (home / "link").symlink_to(good.parent)
+    (home / "good" / "script").symlink_to(home / "good" / "agent")
+    (home / "bin").mkdir()
+    (home / "bin" / "starter").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", f"{home}/bin:{os.environ['PATH']}")
+    asnap("import", bundled("s1", home / "link", "starter", "script"))
+    assert ran_in(home, "resume", "s1", "--exec", "--yes").code == 0
+    assert ran_in(home, "resume", "s1", "--exec").code == 0
+    good.unlink()
+
+    if changed == "the directory":
+        (home / "hostile" / "script").write_text("touch ran")
+        (home / "link").unlink()
+        (home / "link").symlink_to(hostile.parent)
+    elif changed == "the script":
+        (home / "good" / "script").unlink()
+        (home / "good" / "script").symlink_to(home / "hostile" / "agent")
+    else:
+        (home / "earlier").mkdir()
+        (home / "earlier" / "starter").symlink_to("/bin/sh")
+        monkeypatch.setenv("PATH", f"{home}/earlier:{os.environ['PATH']}")
+
+    assert ran_in(home, "resume", "s1", "--exec").code == 2
+    assert not good.exists()
+    assert not hostile.exists()
+
+
+@pytest.mark.requirement("TRUST-OWN")
+def test_your_own_session_runs_unasked_after_an_import_with_the_same_command(
+    bundled: Callable[..., Path], home: Path, place: Path, asnap: Asnap
+) -> None:
+    mark = marker(home / "good")
+    own = {"config": {"cwd": str(mark.parent)}, "agent": {"command": ["sh", "agent"]}}
+    saved(place, make_snapshot("mine", session_id="mine", **own))
+    asnap("import", bundled("s1", mark.parent))
+
+    assert ran_in(home, "resume", "mine", "--exec").code == 0
+    assert mark.exists()
+
+
+@pytest.mark.requirement("TRUST-OWN")
+def test_your_own_session_runs_unasked_after_its_own_bundle_was_imported(
+    home: Path, place: Path, asnap: Asnap
+) -> None:
+    mark = marker(home / "good")
+    own = {"config": {"cwd": str(mark.parent)}, "agent": {"command": ["sh", "agent"]}}
+    saved(place, make_snapshot("mine", session_id="mine", **own))
+    asnap("export", "mine", "-o", home / "mine.asnap")
+    assert asnap("import", home / "mine.asnap", "--json").json["sessions"][0]["outcome"] == "already_there"
+
+    assert ran_in(home, "resume", "mine", "--exec").code == 0
+    assert mark.exists()
+
+
+@pytest.mark.requirement("TRUST-OWN")
+def test_an_import_into_another_store_does_not_touch_your_session_of_the_same_id(
+    bundled: Callable[..., Path], home: Path, place: Path, asnap: Asnap
+) -> None:
+    mark = marker(home / "good")
+    own = {"config": {"cwd": str(mark.parent)}, "agent": {"command": ["sh", "agent"]}}
+    saved(place, make_snapshot("mine", session_id="s1", **own))
+    assert asnap("import", bundled("s1", mark.parent), "--store", home / "other").code == 0
+
+    assert ran_in(home, "resume", "s1", "--exec").code == 0
+    assert ran_in(home, "resume", "s1", "--exec", "--store", home / "other").code == 2
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_branches_of_an_import_ask_also_when_the_session_between_is_gone(
+    bundle: Path, home: Path, asnap: Asnap
+) -> None:
+    asnap("import", bundle)
+    between = asnap("fork", "s1", "--json").json["session_id"]
+    last = asnap("fork", between, "--json").json["session_id"]
+    assert asnap("forget", between, "--yes").code == 0
+    assert asnap("forget", "s1", "--yes").code == 0
+
+    assert ran_in(home, "resume", last, "--exec").code == 2
+    assert not (home / "ran").exists()
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_a_merge_with_an_import_asks(bundled: Callable[..., Path], home: Path, place: Path, asnap: Asnap) -> None:
+    mark = marker(home / "good")
+    own = {"config": {"cwd": str(mark.parent)}, "agent": {"command": ["sh", "agent"]}}
+    saved(place, make_snapshot("hi", "hello", session_id="mine", **own))
+    asnap("import", bundled("s1", mark.parent))
+    between = asnap("fork", "s1", "--json").json["session_id"]
+    merged = asnap("merge", "mine", between, "--json").json["session_id"]
+    asnap("forget", between, "--yes")
+
+    assert ran_in(home, "resume", merged, "--exec").code == 2
+    assert not mark.exists()
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_a_fork_of_a_confirmed_session_runs_unasked(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+    ran_in(home, "resume", "s1", "--exec", "--yes")
+    (home / "ran").unlink()
+    forked = asnap("fork", "s1", "--json").json["session_id"]
+
+    ran_in(home, "resume", forked, "--exec")
+    assert (home / "ran").exists()
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_your_own_command_is_asked_about_in_a_directory_that_came_with_an_import(
+    bundled: Callable[..., Path], home: Path, asnap: Asnap
+) -> None:
+    good, hostile = marker(home / "good"), marker(home / "hostile")
+    asnap("import", bundled("s1", hostile.parent, "true"))
+
+    refused = ran_in(home, "resume", "s1", "--exec", "--with", "sh agent")
+    assert (refused.code, hostile.exists()) == (2, False)
+    assert "--cwd" in refused.err
+
+    assert ran_in(home, "resume", "s1", "--exec", "--with", "sh agent", "--cwd", good.parent).code == 0
+    assert (good.exists(), hostile.exists()) == (True, False)
+
+
+@pytest.mark.requirement("TRUST-MARKED")
+def test_a_printed_command_is_marked_until_it_is_confirmed(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+
+    before = ran_in(home, "resume", "s1", "--print")
+    assert before.out.startswith("cd ")
+    assert "not confirmed" in before.err
+    assert asnap("resume", "s1", "--print", "--json").json["confirmed"] is False
+
+    ran_in(home, "resume", "s1", "--exec", "--yes")
+    after = ran_in(home, "resume", "s1", "--print")
+    assert (after.out, after.err) == (before.out, "")
+    assert asnap("resume", "s1", "--print", "--json").json["confirmed"] is True
+
+
+@pytest.mark.requirement("TRUST-COMMAND")
+def test_what_release_0_2_0_noted_of_imports_counts_and_its_confirmations_do_not(
+    home: Path, place: Path, asnap: Asnap
+) -> None:
+    command = ["touch", str(home / "ran")]
+    for name in ("imported", "mine"):
+        saved(place, make_snapshot("hi", session_id=name, agent={"command": command}))
+    of_session = hashlib.sha256(b"session imported").hexdigest()
+    of_command = hashlib.sha256(b"command " + json.dumps(command).encode()).hexdigest()
+    (home / "state" / "asnap").mkdir(parents=True)
+    (home / "state" / "asnap" / "commands").write_text(
+        f"imported {of_session}\nimported {of_command}\nconfirmed {of_command}\n"
+    )
+
+    assert ran_in(home, "resume", "imported", "--exec").code == 2
+    assert not (home / "ran").exists()
+    assert ran_in(home, "resume", "mine", "--exec").code == 0
+    assert (home / "ran").exists()
+
+
+def test_the_notes_about_commands_are_private_and_never_in_a_bundle(bundle: Path, home: Path, asnap: Asnap) -> None:
+    asnap("import", bundle)
+    ran_in(home, "resume", "s1", "--exec", "--yes")
+
+    notes = home / "state" / "asnap" / "commands"
+    assert notes.stat().st_mode & 0o777 == 0o600
+    assert asnap("export", "s1", "-o", home / "again.asnap").code == 0
+    assert asnap("import", home / "again.asnap", "--store", home / "other").code == 0
+    assert ran_in(home, "resume", "s1", "--exec", "--store", home / "other").code == 2
+
+
 def test_terminal_asks_for_confirmation(bundle: Path, home: Path, asnap: Asnap) -> None:
     asnap("import", bundle)
     with Terminal("resume", "s1", "--exec") as terminal:
@@ -144,6 +373,16 @@ def test_terminal_asks_for_confirmation(bundle: Path, home: Path, asnap: Asnap) 
         terminal.send("n\r")
         terminal.end()
     assert not (home / "ran").exists()
+
+
+def test_a_session_continued_in_the_terminal_starts_its_agent_in_its_directory(home: Path, place: Path) -> None:
+    mark = marker(home / "good")
+    own = {"config": {"cwd": str(mark.parent)}, "agent": {"command": ["sh", "agent"]}}
+    saved(place, make_snapshot("mine", session_id="mine", **own))
+    with Terminal("resume", "mine") as terminal:
+        terminal.end()
+
+    assert mark.exists()
 
 
 def test_command_of_a_session_recorded_here_runs_and_is_printed(home: Path, place: Path) -> None:

@@ -230,7 +230,7 @@ async def test_agent_with_a_missing_adapter_is_pointed_to_adapters(module: str) 
 
 @pytest.mark.parametrize("agent_id", ["bot+memory", "x+memory+memory", "bot+subgraphs"])
 def test_agent_id_cannot_open_another_agents_memory(agent_id: str) -> None:
-    with pytest.raises(InvalidSessionId, match="working memory"):
+    with pytest.raises(InvalidSessionId, match="part of another session"):
         persistent_session(Agent(), agent_id=agent_id, store=MemoryStore())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -46,8 +47,9 @@ async def connected(
 
 
 def work_in(project: Path) -> Work:
-    """What operations need, with the search index under the test's own directory."""
-    return Work(SnapshotConfig(), {"XDG_CACHE_HOME": str(project.parent / "cache")}, datetime.now(UTC))
+    """What operations need, with every place under the test's own directory."""
+    places = {f"XDG_{name}_HOME": str(project.parent / name.lower()) for name in ("CACHE", "STATE")}
+    return Work(SnapshotConfig(), {**places, "PATH": os.defpath}, datetime.now(UTC))
 
 
 def environment(project: Path, **more: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, Sessio
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing.build import make_snapshot
-from tests.mcp.servers import code_of, connected, refused, told
+from tests import forkserver
+from tests.mcp.servers import code_of, connected, environment, refused, told
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio
@@ -163,6 +165,29 @@ async def test_resume_plan_describes_what_would_happen(project: Path) -> None:
     assert len(plan["repairs"]) == 1
     assert plan["live"] is False
     assert plan["steps"]
+
+
+@pytest.mark.requirement("TRUST-MARKED")
+async def test_resume_plan_marks_a_command_that_came_with_an_import(project: Path) -> None:
+    def asnap(*words: str | Path) -> None:
+        line = [sys.executable, "-m", "snapshot_plugin", *map(str, words)]
+        done = forkserver.run(line, env={**environment(project), "PATH": os.environ["PATH"]}, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+    file, place = project.parent / "fix-login.asnap", project.parent / "store"
+    async with FilesystemStore(project.parent / "theirs") as theirs:
+        await theirs.save(interrupted(project))
+    asnap("export", "fix-login", "-o", file, "--store", project.parent / "theirs")
+    asnap("import", file)
+
+    async with connected(project, FilesystemStore(place)) as (client, _):
+        plan = await told(client, "resume_plan")
+    assert plan["confirmed"] is False
+    assert plan["steps"][0].startswith("ask the user")
+
+    async with connected(project, FilesystemStore(project.parent / "theirs")) as (client, _):
+        own = await told(client, "resume_plan")
+    assert (own["confirmed"], own["steps"]) == (True, plan["steps"][1:])
 
 
 async def test_unknown_session_is_reported(project: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,21 @@ def test_forget_shows_its_plan_first_and_can_be_undone(client: TestClient) -> No
     (entry,) = got(client, "trash")["removed"]
     sent(client, "POST", f"trash/{entry['token']}/restore")
     assert len(got(client, "sessions")["sessions"]) == 2
+
+
+@pytest.mark.requirement("TRUST-REFERENCE")
+def test_a_session_that_is_called_latest_is_the_one_that_the_browser_forgets(
+    client: TestClient, place: Path
+) -> None:
+    with FilesystemStore(place, background=False).sync as store:
+        store.save(make_snapshot("old words", session_id="latest", updated_at=datetime(2020, 1, 1, tzinfo=UTC)))
+
+    assert got(client, "sessions/latest")["session"]["session_id"] == "latest"
+    assert got(client, "sessions/latest/resume")["command"].startswith("asnap resume id:latest")
+    forked = sent(client, "POST", "sessions/latest/fork")
+    assert forked["parent_session_id"] == "latest"
+    sent(client, "DELETE", "sessions/latest")
+    assert "latest" not in {row["session_id"] for row in got(client, "sessions")["sessions"]}
 
 
 def test_api_cannot_purge_or_start_an_agent(client: TestClient) -> None:

@@ -44,6 +44,7 @@ class Connection:
 
     Args:
         command: the process to start; it gets its own process group, so that it does not receive Ctrl-C.
+        start_in: the directory that it starts in, by default the current one.
         environ: its environment.
         notified: called with the method and params of each notification.
         asked: answers a request of the agent.
@@ -54,12 +55,13 @@ class Connection:
         self,
         command: Sequence[str],
         *,
+        start_in: str | None = None,
         environ: Mapping[str, str],
         notified: Callable[[str, Json], None],
         asked: Callable[[str, Json], Awaitable[Json]],
         said: Callable[[str], None],
     ) -> None:
-        self._command, self._environ = list(command), environ
+        self._command, self._start_in, self._environ = list(command), start_in, environ
         self._notified, self._asked, self._said = notified, asked, said
         self._numbers, self._waiting = count(1), dict[int, _AwaitedAnswer]()
         self._stack = AsyncExitStack()
@@ -67,7 +69,7 @@ class Connection:
 
     async def __aenter__(self) -> Self:
         self._process = await self._stack.enter_async_context(
-            await anyio.open_process(self._command, env=self._environ, start_new_session=True)
+            await anyio.open_process(self._command, cwd=self._start_in, env=self._environ, start_new_session=True)
         )
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._tasks.start_soon(self._listen)

@@ -17,6 +17,7 @@ from snapshot_plugin.cli.chat.keys import TurnKeys
 from snapshot_plugin.cli.chat.question import Option
 from snapshot_plugin.cli.transcript import lines_of
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SnapshotError
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.text import plain, several
 
 if TYPE_CHECKING:
@@ -57,11 +58,19 @@ _KEYS = (
 class Conversation:
     """One person, one agent, one session at a time."""
 
-    def __init__(self, call: Call, store: SnapshotStore, command: Sequence[str], keys: TurnKeys) -> None:
+    def __init__(
+        self,
+        call: Call,
+        store: SnapshotStore,
+        command: Sequence[str],
+        keys: TurnKeys,
+        start_in: str | None = None,
+    ) -> None:
         self._call, self._store = call, store
         self._display = Display(colour=call.out.notes_have_colour)
         self.connection = Connection(
             command,
+            start_in=start_in,
             environ=call.child_environ,
             notified=self._notified,
             asked=self._asked,
@@ -157,7 +166,8 @@ class Conversation:
         total = len(snapshot.messages)
         first = max(1, total - _SHOWN_BEFORE + 1)
         name = plain(snapshot.title or summary_of(snapshot)["opening"] or "") or self.session_id
-        earlier = f", {first - 1} earlier: asnap show {shlex.quote(self.session_id)}" if first > 1 else ""
+        named = shlex.quote(as_reference(self.session_id))
+        earlier = f", {first - 1} earlier: asnap show {named}" if first > 1 else ""
         self._display.line(f"{name} · {several(total, 'message')}{earlier}", bold=True)
         for said in said_of(snapshot, tools=False, first=first):
             self._display.lines(_shortened(list(lines_of(said, self._call.out.style))))

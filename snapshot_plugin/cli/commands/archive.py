@@ -170,7 +170,7 @@ async def _once(call: Call, archive: Archive) -> None:
 async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
     from snapshot_plugin.cli.commands.import_ import take_in
     from snapshot_plugin.exchange.carrying import collect
-    from snapshot_plugin.model.ids import owner_of
+    from snapshot_plugin.model.ids import check_session_id, owner_of
     from snapshot_plugin.operations.references import find
 
     rows = []
@@ -179,7 +179,8 @@ async def _restored(call: Call, url: str, refs: Sequence[str]) -> Archived:
         wanted = [(await find(bucket, ref)).session_id for ref in refs]
         wanted += [each for each in known if owner_of(each) not in known]  # a session brings its companions
         for session_id in wanted:
-            (arrival,) = await take_in(call, store, await collect(bucket, session_id))
+            # As they are: ADK, for example, keeps parts without a session that they belong to.
+            (arrival,) = await take_in(call, store, await collect(bucket, session_id), id_for=check_session_id)
             problem = f"another session {session_id} is here" if arrival.outcome == "renamed" else None
             rows.append(
                 ArchivedSession.from_fields(

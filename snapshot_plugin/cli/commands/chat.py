@@ -17,6 +17,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.layout import agent_command, directory
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.ids import as_reference
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.chat.keys import TurnKeys
@@ -86,12 +87,14 @@ async def chat(
     *,
     session_id: str | None,
     cwd: str,
+    start_in: str | None = None,
     keys: TurnKeys | None = None,
     require: str | None = None,
 ) -> None:
     """Talk to *agent* in a new session, or continue a stored one, until the user leaves.
 
-    Call it in `without_echo`. *keys* has what was typed already.
+    Call it in `without_echo`. The agent starts in the directory *start_in*, by default the current one, and works
+    in *cwd*. *keys* has what was typed already.
     """
     from snapshot_plugin.cli.chat.conversation import Conversation
     from snapshot_plugin.cli.chat.keys import TurnKeys
@@ -102,7 +105,7 @@ async def chat(
     demand = ("--require", require) if require else ()
     store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
     recorder = our_module("snapshot_plugin", "run", *store_words, *demand, "--", *agent)
-    talk = Conversation(call, store, recorder, keys or TurnKeys())
+    talk = Conversation(call, store, recorder, keys or TurnKeys(), start_in)
     call.out.note("starting the agent …", dim=True)  # some take seconds
     async with talk.connection:
         await talk.begin()
@@ -112,7 +115,8 @@ async def chat(
             else:
                 await talk.load(session_id, cwd)
             await talk.run()
-    call.out.note(f"saved; to continue: {call.out.run(f'asnap resume {shlex.quote(talk.session_id)}')}")
+    named = shlex.quote(as_reference(talk.session_id))
+    call.out.note(f"saved; to continue: {call.out.run(f'asnap resume {named}')}")
 
 
 # What was interrupted ----------------------------------------------------------------------------------------

@@ -18,8 +18,10 @@ How to name a session, wherever a command says REF:
   latest        the session that changed last; latest~2 is two before it
   tag:deploy    the session that has this tag
   fix-auth@12   its snapshot 12; works with all of the above
+  id:latest     the session with exactly this id, whatever else it may mean
 
-An id typed in full always wins. A name that fits several sessions is refused, with their ids."""
+What fits several sessions is refused, with their ids. A session whose id reads like latest, tag:x or name@12 does
+not take over what these mean: lists and hints name it with id: before its id."""
 _POLICIES = """\
 What asnap forget keeps. Rules add up, and each kept snapshot shows its reasons:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
@@ -22,6 +23,7 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
+from snapshot_plugin.model.ids import as_reference, is_companion
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.text import plain
 
@@ -83,7 +85,9 @@ class Imported(Document):
         ]
         out.table((*columns, Column("TITLE", flexible=True)), rows)
         for session in self.sessions:
-            if session.outcome == "renamed":
+            if session.outcome == "renamed" and is_companion(session.source_id):
+                out.note(f"{plain(session.source_id)} is the id of a hidden part of another session")
+            elif session.outcome == "renamed":
                 out.note(f"{plain(session.source_id)} is the id of another session here, which was not changed")
         new = [session for session in self.sessions if session.outcome != "already_there"]
         if self.paths and new:
@@ -91,7 +95,8 @@ class Imported(Document):
         if self.dry_run:
             out.note("nothing was written: this was a dry run")
         elif new:
-            resume, undo = out.run(f"asnap resume {plain(new[0].session_id)}"), out.run("asnap undo")
+            named = shlex.quote(plain(as_reference(new[0].session_id)))
+            resume, undo = out.run(f"asnap resume {named}"), out.run("asnap undo")
             out.note(f"to continue: {resume}; to undo: {undo}")
 
 
@@ -137,8 +142,8 @@ async def command(
     In a directory, every session file in it and below is read; other files are named and skipped.
 
     A session that was continued elsewhere is updated. A session with other content is left alone, and the imported
-    one gets a new id. --map changes the session's directories, not its messages. Either everything is imported or
-    nothing.
+    one gets a new id; so does one whose id would make it a hidden part of another session. --map changes the
+    session's directories, not its messages. Either everything is imported or nothing.
     """
     from snapshot_plugin.exchange.carrying import bring
 
@@ -157,11 +162,15 @@ async def take_in(
     call: Call, store: SnapshotStore, sessions: Sequence[Sequence[Copied]], **how: Any
 ) -> tuple[Arrival, ...]:
     """Import sessions into *store*, recorded for undo. Their commands need confirmation before they run."""
-    from snapshot_plugin.exchange.carrying import bring, recorded_commands
+    from snapshot_plugin.exchange.carrying import bring
+    from snapshot_plugin.operations.command_trust import command_trust
 
-    _distrust(call, commands=[words for copies in sessions for words in recorded_commands(copies)])
-    arrivals = await bring(store, sessions, **how)
-    _distrust(call, sessions=[arrival.session_id for arrival in arrivals])
+    def distrust(arrivals: Sequence[Arrival]) -> None:
+        """Before they are stored: a session may not be there without the note that it came from elsewhere."""
+        new = (arrival.session_id for arrival in arrivals if arrival.outcome != "already_there")
+        command_trust(call.work, store).imported(new)
+
+    arrivals = await bring(store, sessions, before=distrust, **how)
     await _record(call, store, arrivals)
     return arrivals
 
@@ -283,14 +292,6 @@ def _opened(call: Call, data: bytes, secret: dict[str, Any]) -> bytes:
     if source is None:
         raise KeyMissing("the bundle was sealed with a passphrase", hint="give it with --passphrase-file")
     return unseal(data, source)
-
-
-def _distrust(call: Call, *, sessions: Sequence[str] = (), commands: Sequence[Sequence[str]] = ()) -> None:
-    """Mark the commands of imported sessions as untrusted: see `asnap resume --exec`."""
-    from snapshot_plugin.manager.places import user_state_dir
-    from snapshot_plugin.operations.command_trust import CommandTrust
-
-    CommandTrust(user_state_dir(call.environ)).imported(sessions, commands)
 
 
 async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival]) -> None:

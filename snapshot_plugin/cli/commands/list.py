@@ -16,6 +16,7 @@ from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import StoreNotFound
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
 from snapshot_plugin.operations.scope import Selection, here, tagged_before
 from snapshot_plugin.operations.session_rows import SessionRow, every_row, marks, rows_at, unsaved_rows
@@ -86,14 +87,14 @@ class _Families(_Table):
 
 
 class _Ids(Listed):
-    """Session ids alone."""
+    """Session ids alone, as commands take them."""
 
     end: ClassVar[bytes] = b"\n"
 
     def show(self, out: Output) -> None:
         """See `Document`."""
         for row in self.sessions:
-            out.raw(row.session_id.encode() + self.end)
+            out.raw(as_reference(row.session_id).encode() + self.end)
 
 
 class _NulIds(_Ids):
@@ -292,7 +293,7 @@ def _cells(row: SessionRow, now: datetime, *, everywhere: bool) -> Sequence[str]
 def _exact_cells(row: SessionRow) -> Sequence[str]:
     """Cells for programs: whole ids, exact times and numbers."""
     return (
-        row.session_id,
+        as_reference(row.session_id),
         plain(row.title or row.opening or ""),
         plain(row.agent or ""),
         row.changed_at.isoformat(timespec="seconds"),

@@ -12,6 +12,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.branches import free_title, save_new
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.text import cut, plain, several
@@ -131,5 +132,5 @@ def _merging(out: Output, result: Merged, one: Target, other: Target, *, dry_run
         second=other.session_id,
         messages=len(new.messages),
         conflicts=tuple(map(MergeConflict.from_fields, result.clashes)),
-        resume=None if dry_run else out.run(f"asnap resume {shlex.quote(new.session_id)}"),
+        resume=None if dry_run else out.run(f"asnap resume {shlex.quote(as_reference(new.session_id))}"),
     )

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 import click
 
@@ -22,6 +22,7 @@ from snapshot_plugin.cli.recovering import recover_first
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.references import going_on, resolve
 from snapshot_plugin.operations.scope import Selection, here, select
@@ -31,7 +32,7 @@ from snapshot_plugin.operations.text import count, long_ago, plain, several, spa
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot
-    from snapshot_plugin.operations.command_trust import CommandTrust
+    from snapshot_plugin.operations.command_trust import CommandTrust, Start
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Resume", "command"]
@@ -62,7 +63,8 @@ class Resume(Document):
     cwd: str | None
     command: tuple[str, ...]
     confirmed: bool
-    """False if the agent's command came with an import and was never confirmed: --exec asks before it runs."""
+    """False if the session came with an import, and this command in this directory was not confirmed: --exec asks
+    before it runs."""
     as_of: datetime
 
     @property
@@ -96,7 +98,7 @@ class Resume(Document):
         yield from (f"  repair    {plain(notice)}" for notice in known.notices)
         yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
         if not self.confirmed:
-            yield "  imported  its command came with an import: read it before you run it"
+            yield "  imported  its command and directory are not confirmed: read them before you run it"
         if row.ended_unexpectedly:
             yield "  ended     unexpectedly; what was cut off is recovered first"
         if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
@@ -117,8 +119,13 @@ class PrintedResume(Resume):
         """See `Document`."""
         if out.is_terminal:
             super().show(out)
-        else:
-            out.line(self.shell_line)
+            return
+        if not self.confirmed:
+            name = plain(self.session.session_id)
+            out.warn(
+                f"asnap: not confirmed: session {name} came with an import; read the command before you run it"
+            )
+        out.line(self.shell_line)
 
 
 @declare(
@@ -166,8 +173,11 @@ async def command(
         row = await _wanted(call, store, ref, may_pick=not execute)
         _refuse_live(row, call.now, call.config.storage_path)
         stored = await store.read(row.session_id)
-    known = about(stored)
-    command_ = _agent_command(known, agent, row, call.config.storage_path)
+        known, place = about(stored), directory(cwd) if cwd is not None else row.cwd
+        command_ = _agent_command(known, agent, row, call.config.storage_path)
+        consent = await _consent(call, store, stored.snapshot, command_, place)
+    if agent is not None and (cwd is not None or _is_here(consent.start.directory)):
+        consent = consent._replace(is_given=True)
     expected = _expected(known, command_, require, row)
     kind = PrintedResume if only_print else Resume
     resume = kind(
@@ -177,17 +187,17 @@ async def command(
         expected_grade=expected,
         note_characters=_note_characters(stored.snapshot) if expected == "context" else None,
         restores=tuple(_restores(row, known)),
-        cwd=directory(cwd) if cwd is not None else row.cwd,
+        cwd=place,
         command=_run_line(call, row, command_, require),
-        confirmed=agent is not None or _trust(call).is_trusted(command_, sessions=_origins(stored.snapshot)),
+        confirmed=consent.is_given,
         as_of=call.now,
     )
     if execute:
-        _agreed(call, resume, command_)
-        _become(call, resume)
+        _agreed(call, resume, consent)
+        _become(call, resume, consent.start.directory)
     if only_print or not (_can_pick(call) and sys.stdout.isatty()):
         return resume
-    await _go_on(call, resume, command_, require)
+    await _go_on(call, resume, consent, require)
     return None
 
 
@@ -196,17 +206,25 @@ def _can_pick(call: Call) -> bool:
     return call.may_ask and call.out.can_draw and call.out.is_text
 
 
-async def _go_on(call: Call, resume: Resume, agent: Sequence[str], require: str | None) -> None:
+async def _go_on(call: Call, resume: Resume, consent: _Consent, require: str | None) -> None:
     """Show what will be restored, and continue the session in this terminal."""
     from snapshot_plugin.cli.commands.chat import chat, without_echo
 
-    _agreed(call, resume, agent)
+    _agreed(call, resume, consent)
     for line in resume.story():
         call.out.note(line)
     session_id = resume.session.session_id
     async with call.live() as store:
         with without_echo(call):
-            await chat(call, store, agent, session_id=session_id, cwd=resume.cwd or "/", require=require)
+            await chat(
+                call,
+                store,
+                consent.start.command,
+                session_id=session_id,
+                cwd=resume.cwd or "/",
+                start_in=consent.start.directory,
+                require=require,
+            )
 
 
 # Which session -------------------------------------------------------------------------------------------
@@ -250,7 +268,7 @@ def _refuse_live(row: SessionRow, now: datetime, place: str) -> None:
             f"session {row.session_id} is live: {who}" + (f" ({command})" if command else ""),
             session_id=row.session_id,
             hint=f"end that process, or continue in a fork of its newest snapshot{crashed}",
-            run=f"asnap fork {shlex.quote(row.session_id)}",
+            run=f"asnap fork {shlex.quote(as_reference(row.session_id))}",
         )
 
 
@@ -275,14 +293,14 @@ def _agent_command(known: About, given: str | None, row: SessionRow, place: str)
             f"the agent command of session {row.session_id} was not recorded",
             session_id=row.session_id,
             hint="give it with --with, for example:",
-            run=f"asnap resume {shlex.quote(row.session_id)} --with 'opencode acp'",
+            run=f"asnap resume {shlex.quote(as_reference(row.session_id))} --with 'opencode acp'",
         )
     if given is None and (missing := withheld_in(words)):
         raise InvalidInput(
             f"the command of session {row.session_id} is stored without what may be secret: {', '.join(missing)}",
             session_id=row.session_id,
             hint="give the whole command with --with:",
-            run=f"asnap resume {shlex.quote(row.session_id)} --with {shlex.quote(shlex.join(words))}",
+            run=f"asnap resume {shlex.quote(as_reference(row.session_id))} --with {shlex.quote(shlex.join(words))}",
         )
     return words
 
@@ -332,45 +350,58 @@ def _run_line(call: Call, row: SessionRow, agent: Sequence[str], require: str | 
     where = place if is_url(place) else os.path.abspath(place)  # noqa: PTH100 — as above
     store = () if place == str(default_storage_path(call.environ)) else ("--store", where)
     demand = ("--require", require) if require else ()
-    return ("asnap", "run", *store, "--session", row.session_id, *demand, "--", *agent)
+    return ("asnap", "run", *store, "--session", as_reference(row.session_id), *demand, "--", *agent)
 
 
-def _trust(call: Call) -> CommandTrust:
-    from snapshot_plugin.manager.places import user_state_dir
-    from snapshot_plugin.operations.command_trust import CommandTrust
-
-    return CommandTrust(user_state_dir(call.environ))
+# Consent ----------------------------------------------------------------------------------------------------
 
 
-def _origins(snapshot: SessionSnapshot) -> list[str]:
-    return [snapshot.session_id, *([snapshot.parent.session_id] if snapshot.parent else [])]
+class _Consent(NamedTuple):
+    """What the user would have to agree to, and whether that is known already."""
+
+    trust: CommandTrust
+    start: Start
+    is_given: bool
 
 
-def _agreed(call: Call, resume: Resume, agent: Sequence[str]) -> None:
-    """Show the command of an imported session and ask before it runs; each command is asked about once."""
-    if resume.confirmed:
-        return
-    call.out.warn(f"asnap: the command of session {plain(resume.session.session_id)} came with an import:")
-    call.out.warn(f"asnap:   {shell_line(agent)}")
-    try:
-        call.confirm("Run it?")
-    except InvalidInput:
-        raise InvalidInput(
-            f"not run: the command of session {resume.session.session_id} came with an import: {shell_line(agent)}",
-            session_id=resume.session.session_id,
-            hint="confirm it with --yes, or give your own with --with",
-            run=f"asnap resume {shlex.quote(resume.session.session_id)} --exec --yes",
-        ) from None
-    _trust(call).confirm(agent)
+async def _consent(
+    call: Call, store: SnapshotStore, snapshot: SessionSnapshot, agent: Sequence[str], cwd: str | None
+) -> _Consent:
+    from snapshot_plugin.operations.command_trust import command_trust, start_of
+
+    trust, start = command_trust(call.work, store), await start_of(store, snapshot, agent, cwd)
+    return _Consent(trust, start, trust.is_trusted(start))
 
 
-def _become(call: Call, resume: Resume) -> NoReturn:
+def _is_here(place: str) -> bool:
+    return os.path.realpath(place) == os.path.realpath(os.getcwd())  # noqa: PTH109 — text
+
+
+def _agreed(call: Call, resume: Resume, consent: _Consent) -> None:
+    """Before something of an imported session first runs, show it and ask; then remember the answer."""
+    start, session_id = consent.start, resume.session.session_id
+    if not consent.is_given:
+        line = f"cd {shell_line([start.directory])} && {shell_line(start.command)}"
+        call.out.warn(f"asnap: session {plain(session_id)} came with an import; it runs:")
+        call.out.warn(f"asnap:   {line}")
+        try:
+            call.confirm("Run it?")
+        except InvalidInput:
+            raise InvalidInput(
+                f"not run: session {session_id} came with an import, and this is not confirmed: {line}",
+                session_id=session_id,
+                hint="confirm it with --yes, or give your own command and directory with --with and --cwd",
+                run=f"asnap resume {shlex.quote(as_reference(session_id))} --exec --yes",
+            ) from None
+    consent.trust.confirm(start)
+
+
+def _become(call: Call, resume: Resume, place: str) -> NoReturn:
     """Replace this process with the agent's proxy; the client talks to it from now on."""
     for line in resume.story():
         call.out.note(f"asnap: {line}")
     call.out.warn(f"asnap: {resume.shell_line}")
-    if resume.cwd and os.path.isdir(resume.cwd):  # noqa: PTH112 — as above
-        os.chdir(resume.cwd)
+    os.chdir(place)
     sys.stdout.flush()
     sys.stderr.flush()
     ours = our_module("snapshot_plugin", *resume.command[1:])

@@ -13,6 +13,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.moments import moment
 from snapshot_plugin.operations.searching import (
     MessageHit,
@@ -87,7 +88,8 @@ def _cells(hit: MessageHit, session: SessionHits) -> tuple[str, ...]:
     """Cells for programs: whole ids, exact times, matches between asterisks."""
     when = (hit.at or session.changed_at).isoformat(timespec="seconds")
     text = "".join(f"**{part}**" if is_match else part for part, is_match in _parts(hit))
-    return at_snapshot(hit.session_id, hit.snapshot), str(hit.message or ""), hit.role or _SESSION, when, text
+    ref = at_snapshot(as_reference(hit.session_id), hit.snapshot)
+    return ref, str(hit.message or ""), hit.role or _SESSION, when, text
 
 
 def _parts(hit: MessageHit, start: int = 0) -> Iterator[tuple[str, bool]]:

@@ -170,12 +170,14 @@ async def _saved(
     from snapshot_plugin.live.outcome import Outcome
     from snapshot_plugin.live.place import required_place
     from snapshot_plugin.manager.predeploy import ask_everyone
+    from snapshot_plugin.model.ids import as_reference
     from snapshot_plugin.operations.references import resolve
 
     metas = await store.list()
     # A live session may have no snapshot yet.
-    unsaved = await anyio.to_thread.run_sync(required_place(store).owners) if refs else {}
-    wanted = list(dict.fromkeys(ref if ref in unsaved else resolve(ref, metas).session_id for ref in refs))
+    owners = await anyio.to_thread.run_sync(required_place(store).owners) if refs else {}
+    live_ones = {as_reference(name): name for name in owners}
+    wanted = list(dict.fromkeys(live_ones.get(ref) or resolve(ref, metas).session_id for ref in refs))
     outcomes = await ask_everyone(store, tag=tag, within=within, only=wanted if refs else None)
     live = {outcome.session_id for outcome in outcomes}
     idle = [Outcome(session_id=name, status="not_live") for name in wanted if name not in live]

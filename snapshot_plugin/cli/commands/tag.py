@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import ClassVar
 
 import click
@@ -10,6 +11,7 @@ from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.labelled import ToldLabel
 from snapshot_plugin.cli.output import Column, Output
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.labels import SuggestedTag, TagChange, label_as_is, whole_session
 from snapshot_plugin.operations.labels import tag as add_tags
 from snapshot_plugin.operations.references import find
@@ -37,7 +39,8 @@ class Tags(ToldLabel):
         if not rows:
             out.note("it has no tags, and its content suggests none")
         if self.suggested:
-            out.note(f"  to add the suggested tags: {out.run(f'asnap tag {self.session_id} --suggested')}")
+            named = shlex.quote(as_reference(self.session_id))
+            out.note(f"  to add the suggested tags: {out.run(f'asnap tag {named} --suggested')}")
 
 
 @declare(

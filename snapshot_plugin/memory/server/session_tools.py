@@ -33,10 +33,12 @@ from snapshot_plugin.memory.server.tools import (
     argument,
     tool,
 )
+from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
+from snapshot_plugin.operations.command_trust import command_trust, start_of
 from snapshot_plugin.operations.scope import reason
 from snapshot_plugin.operations.searching import SearchRequest, search
 from snapshot_plugin.operations.transcript import MessagePart, Said, said_of
@@ -133,7 +135,8 @@ async def resume_plan(*, project: Served, session_id: _LastSession = None, at: _
     snapshot, notices = repair(found.snapshot)
     agent, config = snapshot.agent, snapshot.config
     command = list(agent.command) if agent else []
-    run = f"asnap run --session {shlex.quote(session_id)} -- {shlex.join(command)}"
+    run = f"asnap run --session {shlex.quote(as_reference(session_id))} -- {shlex.join(command)}"
+    confirmed = await _is_confirmed(project, snapshot)
     return answer_of(
         session_id=session_id, seq=found.ref.seq,
         age_seconds=max(0.0, (utc_now() - found.meta.changed_at).total_seconds()),
@@ -142,9 +145,18 @@ async def resume_plan(*, project: Served, session_id: _LastSession = None, at: _
         cwd=config.cwd, mode=config.mode, model=config.model,
         mcp_servers=[server.name for server in config.mcp_servers], live=owner is not None,
         repairs=[notice.detail for notice in notices],
-        steps=list(_steps(snapshot, found.ref.seq, owner, len(notices))),
-        command=_clean(run) if command else None, notices=_skipped(found),
+        steps=list(_steps(snapshot, found.ref.seq, owner, len(notices), confirmed=confirmed)),
+        command=_clean(run) if command else None, confirmed=confirmed, notices=_skipped(found),
     )  # fmt: skip
+
+
+async def _is_confirmed(project: ServedProject, snapshot: SessionSnapshot) -> bool:
+    """Whether the recorded command may run: it was recorded here, or the user confirmed it; see `command_trust`."""
+    if snapshot.agent is None or not snapshot.agent.command:
+        return True
+    start = await start_of(project.store, snapshot, snapshot.agent.command, snapshot.config.cwd)
+    trust = await anyio.to_thread.run_sync(command_trust, project.work, project.store)
+    return await anyio.to_thread.run_sync(trust.is_trusted, start)
 
 
 async def _visible(project: ServedProject) -> tuple[Sequence[SnapshotMeta], list[str], int]:
@@ -209,7 +221,14 @@ def _skipped(found: StoredSnapshot) -> list[str]:
     return [f"{finding.kind}: {finding.detail}" for finding in found.skipped]
 
 
-def _steps(snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: int) -> Iterator[str]:
+def _steps(
+    snapshot: SessionSnapshot, seq: int, owner: Owner | None, repairs: int, *, confirmed: bool
+) -> Iterator[str]:
+    if not confirmed:
+        yield (
+            "ask the user: the session came with an import, and its command and directory are not confirmed; "
+            f"asnap resume {shlex.quote(as_reference(snapshot.session_id))} shows them and asks"
+        )
     if owner is not None:
         yield f"stop process {owner.pid} on {owner.host}, which runs the session, or fork the session instead"
     yield f"take snapshot {seq} with {len(snapshot.messages)} messages"
