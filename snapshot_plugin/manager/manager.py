@@ -55,7 +55,7 @@ class SnapshotManager:
     Args:
         store: an open store, which the caller closes; or a directory or URL, which the manager opens and closes;
             default: ``config.storage_path``.
-        config: the settings.
+        config: the settings. Without settings and without a store, sessions are not saved automatically.
         clock: the time of day, for the times of events. It does not schedule anything.
         reducers: by provider type, functions that apply spooled records to a snapshot, for `recover`.
         meter_provider: OpenTelemetry's; default: the process's own, if its API is installed.
@@ -70,7 +70,8 @@ class SnapshotManager:
         reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        self.config = config or SnapshotConfig()
+        is_chosen = store is not None or config is not None  # nobody asked for saves to the user's own store
+        self.config = config or SnapshotConfig(enable_persistence=is_chosen)
         self.store, self._owns_store = open_place(store, self.config)
         self.events, self.metrics = EventBus(), EventMetrics()
         self.report, self.clock = Reporter(self.events, clock), clock

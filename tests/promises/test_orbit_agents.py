@@ -305,8 +305,8 @@ def test_defaults_are_as_promised_and_each_can_be_set(tmp_path: Path) -> None:
         values = {each["name"]: each["value"] for each in shown}
         return [values[name] for name in names]
 
-    assert settings() == [False, 300.0, True]
+    assert settings() == [True, 300.0, True]
     changed = settings(
-        ASNAP_ENABLE_PERSISTENCE="true", ASNAP_SNAPSHOT_INTERVAL="1m", ASNAP_SNAPSHOT_ON_EXIT="false"
+        ASNAP_ENABLE_PERSISTENCE="false", ASNAP_SNAPSHOT_INTERVAL="1m", ASNAP_SNAPSHOT_ON_EXIT="false"
     )
-    assert changed == [True, 60.0, False]
+    assert changed == [False, 60.0, False]
