@@ -26,7 +26,7 @@ from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions
-from snapshot_plugin.manager.managed import ManagedSession, ManagerContext
+from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
 from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
@@ -373,7 +373,7 @@ class SnapshotManager:
             reducers=self._reducers,
             touch=lambda live: self.touch(live.session_id),
         )
-        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
+        saves = SaveSlots(self.config.max_concurrent_saves)
         return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
 
     async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
