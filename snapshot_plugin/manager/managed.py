@@ -27,10 +27,12 @@ from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import Deadline, in_thread
 
 __all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "source_of"]
 
+_RELEASE = 1.0
+"""Seconds to wait for the release of a lease, in addition to the last save."""
 _TAKES = 3
 """How often an async snapshot is repeated because records arrived meanwhile."""
 
@@ -142,9 +144,15 @@ class ManagedSession:
                 await run_async(self.live.flushing(), self._context.store)
 
     async def release(self) -> None:
-        """Release the lease after a clean stop. `take` takes it again."""
-        async with self._taking:
-            await in_thread(self.live.release)
+        """Release the lease after a clean stop. `take` takes it again.
+
+        If the disk hangs, the release is abandoned: its thread releases the lease later, or the process as it ends.
+        """
+        deadline = Deadline()
+        with anyio.move_on_after(_RELEASE), deadline.applies():
+            deadline.set(_RELEASE)
+            async with self._taking:
+                await in_thread(self.live.release)
 
     def continue_from(self, session: Snapshottable, stored: StoredSnapshot | None) -> None:
         """Mark *session* as equal to *stored*, so that it is saved only after it changes."""

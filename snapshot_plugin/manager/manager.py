@@ -38,7 +38,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import Deadline, in_thread
 
 __all__ = ["SnapshotManager"]
 
@@ -84,6 +84,8 @@ class SnapshotManager:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
+        self._deadline = Deadline()
+        """Of the manager's own tasks. Each session has one of its own."""
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
@@ -115,7 +117,8 @@ class SnapshotManager:
             raise InvalidInput("this manager was opened before", hint="make another SnapshotManager")
         self._tasks = await anyio.create_task_group().__aenter__()
         try:
-            await self._start_tasks(self._tasks)
+            with self._deadline.applies():
+                await self._start_tasks(self._tasks)
         except BaseException as error:
             await end_tasks(self._tasks, error)
             raise
@@ -145,12 +148,15 @@ class SnapshotManager:
     async def close(self) -> Sequence[Outcome]:
         """Save every live session (if ``snapshot_on_exit``), release all leases, and return the outcomes.
 
-        Finishes within ``exit_timeout``, even when cancelled. No session can be started afterwards.
+        Finishes within ``exit_timeout`` and a few seconds, even when cancelled, and if the disk hangs: then the
+        outcome is ``timeout``, and the save is abandoned in its thread. No session can be started afterwards.
         """
         self._closed = True
-        outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
-        await self.retention.aclose()
-        await self.events.aclose(_SUBSCRIBERS_GRACE)
+        with self._deadline.applies():
+            self._deadline.set(self.config.exit_timeout)
+            outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
+            await self.retention.aclose()
+            await self.events.aclose(_SUBSCRIBERS_GRACE)
         return outcomes
 
     # Saving ----------------------------------------------------------------------------------------------
