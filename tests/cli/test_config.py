@@ -28,7 +28,7 @@ def test_each_setting_shows_its_origin(asnap: Asnap, home: Path, monkeypatch: py
     assert origin["exit_timeout"] == (7.0, "environment")
     assert origin["max_snapshots_per_session"] == (3, "user")
     assert origin["snapshot_interval"] == (60.0, "user")
-    assert origin["enable_persistence"] == (False, "default")
+    assert origin["enable_persistence"] == (True, "default")
 
 
 def test_invalid_setting_names_the_file_it_is_in(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
