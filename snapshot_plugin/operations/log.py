@@ -139,16 +139,25 @@ class OperationLog:
 
     async def forget(self, gone: Callable[[Operation], bool]) -> int:
         """Permanently drop the operations for which *gone* returns true. Returns how many."""
-        dropped = 0
+        return await self.rewrite(lambda known: None if gone(known) else known)
 
-        def without(lines: list[bytes]) -> list[bytes]:
-            nonlocal dropped
-            kept = [line for line in lines if not ((known := self._decoded(line)) and gone(known))]
-            dropped = len(lines) - len(kept)
-            return kept
+    async def rewrite(self, edit: Callable[[Operation], Operation | None]) -> int:
+        """Replace each operation by what *edit* returns, or drop it for None. Returns how many changed."""
+        changed = 0
 
-        await anyio.to_thread.run_sync(self._lines.change_lines, without)
-        return dropped
+        def edited(lines: list[bytes]) -> Iterator[bytes]:
+            nonlocal changed
+            for line in lines:
+                known = self._decoded(line)
+                after = edit(known) if known else known
+                changed += after is not known
+                if after is known:
+                    yield line
+                elif after is not None:
+                    yield self._encoded(after)
+
+        await anyio.to_thread.run_sync(self._lines.change_lines, lambda lines: list(edited(lines)))
+        return changed
 
     async def seal(self) -> None:
         """Seal the lines that were written before the store was encrypted."""

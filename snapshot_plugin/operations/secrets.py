@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import anyio.to_thread
@@ -16,18 +16,30 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.value import JsonObject, Value
+from snapshot_plugin.operations.log import Operation, OperationLog
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.transfer import Copied
 
-__all__ = ["FIX", "SessionFixed", "SessionSecrets", "find_secrets", "find_secrets_in_trash", "take_secrets_out"]
+__all__ = [
+    "FIX",
+    "SessionFixed",
+    "SessionSecrets",
+    "find_secrets",
+    "find_secrets_in_log",
+    "find_secrets_in_trash",
+    "take_secrets_out",
+    "take_secrets_out_of_log",
+]
 
 FIX: Final = "redact"
 """The trigger of a snapshot from which secrets were removed."""
 
 _NAMES: Final = frozenset({"session_id", "agent_session_id"})
 _ASIDE: Final = ("quarantine", "live.aside-")
+_LABELS: Final = frozenset({"title", "tags", "tags_after", "note"})
+"""The parts of an undo step that people wrote. The others are ids, and are needed as they are."""
 
 
 class SessionSecrets(Value):
@@ -204,6 +216,29 @@ def _kinds(line: bytes) -> Counter[str]:
         return Counter(redact(entry["message"])[1].counts)
     name = entry["section"][-1]
     return Counter() if name in _NAMES else Counter(redact({name: entry["value"]})[1].counts)
+
+
+# What undo remembers ---------------------------------------------------------------------------------------------
+
+
+async def find_secrets_in_log(log: OperationLog, sessions: Collection[str] | None = None) -> int:
+    """Count the operations whose names, tags or notes hold secrets: of these *sessions*, or of all."""
+    return sum(_without_secrets(done, sessions) is not done for done in await log.read())
+
+
+async def take_secrets_out_of_log(log: OperationLog, sessions: Collection[str] | None = None) -> int:
+    """Remove secrets from the names, tags and notes that undo would restore. Returns how many changed."""
+    return await log.rewrite(lambda done: _without_secrets(done, sessions))
+
+
+def _without_secrets(done: Operation, sessions: Collection[str] | None) -> Operation:
+    if sessions is not None and not any(step.get("session_id") in sessions for step in done.steps):
+        return done
+    summary = redact(done.summary)[0]
+    steps = [{**step, **redact({name: step[name] for name in _LABELS & step.keys()})[0]} for step in done.steps]
+    if summary == done.summary and steps == list(done.steps):
+        return done
+    return done.evolve(summary=summary, steps=tuple(steps))
 
 
 # Files beside the snapshots --------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from tests.cli.examples import session, valid
 TOKEN = "ghp_" + "a1B2" * 9
 
 
-def loaded(place: Path, session_id: str) -> SessionSnapshot:
+def loaded(place: Path, session_id: str, key: EnvironmentKey | None = None) -> SessionSnapshot:
     async def load() -> SessionSnapshot:
-        async with FilesystemStore(place, background=False) as store:
+        async with FilesystemStore(place, key=key, background=False) as store:
             return await store.load(session_id)
 
     return anyio.run(load)
@@ -179,3 +179,49 @@ def test_trash_is_searched_for_secrets_too(asnap: Asnap, place: Path) -> None:
     assert "asnap purge" in asnap("secrets", "scan").err
     assert asnap("purge", "--yes").code == 0
     assert asnap("secrets", "scan").code == 0
+
+
+@pytest.mark.requirement("STORE-VALUE-REDACT")
+@pytest.mark.parametrize("sealed", [False, True])
+def test_fix_leaves_no_secret_of_a_name_tag_or_note_to_undo(
+    asnap: Asnap, place: Path, home: Path, monkeypatch: pytest.MonkeyPatch, sealed: bool
+) -> None:
+    key = EnvironmentKey("KEY", {"KEY": (secret := generate_key())}) if sealed else None
+    if key:
+        monkeypatch.setenv("ASNAP_KEY", secret)
+    saved(place, session("01aaaa"), key=key)
+    for word in ("rename", "tag", "note"):
+        assert asnap(word, "01", TOKEN).code == 0
+    for words in (["rename", "01", "plain"], ["tag", "01", "--remove", TOKEN], ["note", "01", "plain"]):
+        assert asnap(*words).code == 0
+    assert asnap("secrets", "scan", "--json").json["operations"] == 5
+
+    assert asnap("secrets", "scan", "--all", "--fix", "--yes").code == 0
+    assert asnap("purge", "--yes").code == 0
+
+    told = asnap("undo", "--list", "--json")
+    renamed = next(each["id"] for each in told.json["operations"] if each["operation"] == "rename")
+    assert TOKEN not in told.out
+    assert not any(TOKEN.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
+    assert asnap("secrets", "scan", "--json").json["operations"] == 0
+    assert asnap("undo", renamed).code == 0
+    assert loaded(place, "01aaaa", key).title == "[redacted:github-token]"
+    assert asnap("secrets", "scan").code == 0
+
+
+def test_secret_that_only_undo_remembers_is_found_and_removed(asnap: Asnap, place: Path) -> None:
+    saved(place, session("01aaaa"))
+    asnap("rename", "01", TOKEN)
+    asnap("rename", "01", "plain")
+    asnap("forget", "01@2", "--yes")
+    asnap("purge", "--yes")
+
+    found = asnap("secrets", "scan")
+    assert (found.code, TOKEN in found.out + found.err) == (1, False)
+    assert "undo" in found.err
+
+    assert asnap("secrets", "scan", "--all", "--fix").code == 2
+    fixed = asnap("secrets", "scan", "--all", "--fix", "--yes", "--json")
+    assert (fixed.code, fixed.json["operation"], fixed.json["operations"]) == (0, None, 2)
+    assert asnap("secrets", "scan").code == 0
+    assert asnap("undo", "--list").out.count("[redacted:github-token]") == 2

@@ -67,13 +67,18 @@ class Secrets(Document):
     searched: int
     operation: str | None = None
     """The id of the fix for `asnap undo`."""
+    operations: int = 0
+    """How many operations that undo remembers hold a secret in a name, tag or note; with --fix, held."""
+    fix: bool = False
+    """Whether secrets were to be removed."""
 
     @property
     def exit_code(self) -> int:
         """1 if there are secrets, 3 if some sessions could not be searched or fixed."""
         if any(session.problem for session in self.sessions):
             return PARTIAL
-        return 1 if any(session.secrets and not session.fixed for session in self.sessions) else 0
+        left = self.operations and not self.fix
+        return 1 if left or any(session.secrets and not session.fixed for session in self.sessions) else 0
 
     def show(self, out: Output) -> None:
         """See `Document`."""
@@ -92,9 +97,13 @@ class Secrets(Document):
                 f"  the snapshots with secrets are in the trash, for asnap undo; to remove them for good: {purge}"
             )
             out.note("  copies that were shared, and the agent's own files, are unchanged: replace these secrets")
-        elif any(session.trash for session in self.sessions):
+        if self.operations:
+            what = f"{several(self.operations, 'operation')} for asnap undo"
+            out.note(f"  removed from {what}" if self.fix else f"  secrets in names, tags or notes of {what}")
+        if not self.operation and any(session.trash for session in self.sessions):
             out.note(f"  to remove what is in the trash permanently: {out.run('asnap purge')}")
-        if self.exit_code == 1 and any(session.secrets and not session.trash for session in self.sessions):
+        held = any(session.secrets and not session.trash for session in self.sessions)
+        if self.exit_code == 1 and (held or self.operations):
             out.note(f"  to remove them: {out.run('asnap secrets scan --all --fix')}")
 
     def _end(self) -> str:
@@ -142,9 +151,10 @@ def command() -> None:
 )
 @yes_option
 async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> Secrets:
-    """Find keys, tokens and passwords in all snapshots, and in the trash. Exits with 1 if there are any.
+    """Find keys, tokens and passwords in all snapshots, in the trash, and in the names that asnap undo remembers.
 
-    With --fix, they are replaced by [redacted:kind]; the snapshots with secrets go to the trash, until asnap purge.
+    Exits with 1 if there are any. With --fix, they are replaced by [redacted:kind]; the snapshots with secrets go
+    to the trash, until asnap purge.
     """
     if ref and everything:
         raise click.UsageError("REF and --all contradict each other.")
@@ -159,8 +169,15 @@ async def scan(call: Call, *, ref: str | None, everything: bool, fix: bool) -> S
                 await job.look(meta, alone=ref is not None and meta is metas[0])
         if ref is None:
             await job.look_into_trash()
+        await job.look_into_log(None if ref is None else {meta.session_id for meta in metas})
         operation = await job.fix() if fix else None
-    return Secrets(sessions=tuple(job.found.values()), searched=len(metas), operation=operation)
+    return Secrets(
+        sessions=tuple(job.found.values()),
+        searched=len(metas),
+        operation=operation,
+        operations=job.operations,
+        fix=fix,
+    )
 
 
 command.add_command(scan, "scan")
@@ -185,6 +202,8 @@ class _SecretSearch:
         self._call, self._store = call, store
         self._steps: list[Any] = []
         self.found: dict[str, LeakySession] = {}
+        self._sessions: set[str] | None = None
+        self.operations = 0
 
     async def look(self, meta: SnapshotMeta, *, alone: bool) -> None:
         from snapshot_plugin.operations.secrets import find_secrets
@@ -206,14 +225,25 @@ class _SecretSearch:
         for found in await find_secrets_in_trash(self._store):
             self.found[f"trash {found.token}"] = _leaky(found, None)
 
+    async def look_into_log(self, sessions: set[str] | None) -> None:
+        from snapshot_plugin.operations.secrets import find_secrets_in_log
+
+        self._sessions = sessions
+        self.operations = await find_secrets_in_log(self._call.work.operations(self._store), sessions)
+
     async def fix(self) -> str | None:
         """Remove what was found; return the operation's name, if anything was."""
         import anyio
 
+        from snapshot_plugin.operations.secrets import take_secrets_out_of_log
+
         todo = [session for session in self.found.values() if session.secrets and not session.trash]
-        if not todo:
+        if not todo and not self.operations:
             return None
-        self._call.confirm(f"Remove the secrets from {several(len(todo), 'session')}?")
+        places = [several(len(todo), "session")] if todo else []
+        places += [several(self.operations, "operation") + " for undo"] if self.operations else []
+        self._call.confirm(f"Remove the secrets from {' and '.join(places)}?")
+        await take_secrets_out_of_log(self._call.work.operations(self._store), self._sessions)
         try:
             with progress(self._call.out, "fixing", len(todo)) as step:
                 for session in todo:
