@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import files, filesystem, reader, segments, transfer, views
+from snapshot_plugin.store import files, filesystem, segments, walk
 from snapshot_plugin.store.engine import LogStore
 
 __all__ = [
@@ -187,9 +187,13 @@ def no_checksum() -> None:
 
 def no_chain() -> None:
     """Nobody looks whether a frame continues the one before."""
-    for module in (reader, transfer, views):
-        _patched(module, "check_order", lambda _header, _last: None)
-    _patched(reader._Search, "_is_put_back", lambda _search, _item, _before: False)  # noqa: SLF001 — from inside
+    _patched(walk.Replay, "take", _taken_as_it_comes)
+    _patched(walk._Search, "_is_put_back", lambda _search, _frame, _before: False)  # noqa: SLF001 — from inside
+
+
+def _taken_as_it_comes(replay: walk.Replay, header: frame.Header, lines: Sequence[bytes], **_options: bool) -> None:
+    replay.apply(header, lines)
+    replay.last = header
 
 
 def sloppy_frames() -> None:

@@ -9,10 +9,10 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame
 from snapshot_plugin.errors import SnapshotCorrupted
 
-__all__ = ["Snapshot", "open_snapshots", "packed", "payload_of", "payload_size", "split_pack"]
+__all__ = ["Change", "open_changes", "packed", "payload_of", "payload_size", "split_pack"]
 
-Snapshot = tuple[Header, list[bytes]]
-"""A snapshot as stored: its header, and the lines of its payload."""
+Change = tuple[Header, list[bytes]]
+"""A snapshot as stored: its header, and the lines of its payload, which lead to it from the one before."""
 
 _PACK_BYTES = 128 << 10
 """The largest pack. More would hardly compress better, and reading one snapshot would take longer."""
@@ -23,7 +23,7 @@ _WORTH = 8 << 10
 _BEGINS = b'{"frame":'
 
 
-def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None, *, packs: int = _PACKS) -> list[bytes]:
+def packed(snapshots: Iterable[Change], keys: SessionKeys | None, *, packs: int = _PACKS) -> list[bytes]:
     """Encode these snapshots as frames; adjacent snapshots share a pack."""
     listed = list(snapshots)
     total = sum(payload_size(lines) for _, lines in listed)
@@ -31,8 +31,8 @@ def packed(snapshots: Iterable[Snapshot], keys: SessionKeys | None, *, packs: in
     return [frame for group in _groups(listed, limit) for frame in _frames(group, keys)]
 
 
-def _groups(snapshots: Iterable[Snapshot], limit: int) -> Iterator[list[Snapshot]]:
-    group: list[Snapshot] = []
+def _groups(snapshots: Iterable[Change], limit: int) -> Iterator[list[Change]]:
+    group: list[Change] = []
     size = 0
     for header, lines in snapshots:
         more = payload_size(lines)
@@ -46,7 +46,7 @@ def _groups(snapshots: Iterable[Snapshot], limit: int) -> Iterator[list[Snapshot
         yield group
 
 
-def _frames(group: Sequence[Snapshot], keys: SessionKeys | None) -> list[bytes]:
+def _frames(group: Sequence[Change], keys: SessionKeys | None) -> list[bytes]:
     if len(group) == 1 or sum(payload_size(lines) for _, lines in group) < _WORTH:
         return [encode_frame(header, payload_of(lines), keys, effort="best") for header, lines in group]
     (first, _), (newest, shown) = group[0], group[-1]
@@ -69,8 +69,8 @@ def payload_size(lines: Sequence[bytes]) -> int:
     return sum(map(len, lines)) + len(lines)
 
 
-def open_snapshots(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> list[Snapshot]:
-    """The snapshots in a frame, oldest first: one, or those of a pack. Raises what `open_frame` raises."""
+def open_changes(frame: bytes, *, session_id: str, keys: SessionKeys | None) -> list[Change]:
+    """The changes in a frame, oldest first: one, or those of a pack. Raises what `open_frame` raises."""
     header, payload = open_frame(frame, session_id=session_id, keys=keys)
     lines = payload.split(b"\n")
     if lines.pop():
@@ -83,7 +83,7 @@ def open_snapshots(frame: bytes, *, session_id: str, keys: SessionKeys | None) -
     return snapshots
 
 
-def split_pack(lines: Sequence[bytes]) -> Iterator[Snapshot]:
+def split_pack(lines: Sequence[bytes]) -> Iterator[Change]:
     """The snapshots in the lines of a pack, oldest first, as far as their headers can be read."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_BEGINS)]
     for start, end in pairwise([*starts, len(lines)]):

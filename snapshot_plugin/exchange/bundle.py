@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from snapshot_plugin.codec.frame import MAGIC, encode_frame, read_header
-from snapshot_plugin.codec.pack import open_snapshots, payload_of
+from snapshot_plugin.codec.pack import open_changes, payload_of
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, LimitExceeded, SnapshotCorrupted
 from snapshot_plugin.store.transfer import Copied
 
@@ -152,7 +152,7 @@ def _sessions(frames: Sequence[bytes]) -> list[list[Copied]]:
     sessions: dict[str, list[Copied]] = {}
     for frame in frames:
         session_id = read_header(frame)[0].sid
-        snapshots = open_snapshots(frame, session_id=session_id, keys=None)
+        snapshots = open_changes(frame, session_id=session_id, keys=None)
         if session_id in sessions and next(reversed(sessions)) != session_id:
             raise SnapshotCorrupted(f"session {session_id} is in the bundle twice", session_id=session_id)
         copies = [Copied(header, payload_of(lines)) for header, lines in snapshots]

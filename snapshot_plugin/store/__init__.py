@@ -7,8 +7,8 @@
 `arguments`           checks of what callers pass
 `log`                 `FrameLog`: the port to whatever holds the frames
 `writer`              what is remembered of a session, so that a save costs only what changed
-`reader`, `replay`    finding one snapshot; walking through all of them
-`check`, `repairs`    verifying and repairing; `salvage`: rebuilding; `rewrite`: packing and re-encrypting
+`walk`                the one walk over frames: finding a snapshot, and going through all of them
+`check`               verifying and repairing; `salvage`: rebuilding; `rewrite`: packing and re-encrypting
 `filesystem`          `FilesystemStore`; `segments`, `files`, `trash`: its files and locks
 `s3`                  buckets; `objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies of sessions
 `memory`, `postgres`  `MemoryStore`; `PostgresStore`

@@ -24,8 +24,7 @@ from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import copies
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.keyfiles import KeyDirectory
-from snapshot_plugin.store.log import Segment, SessionEntry
-from snapshot_plugin.store.replay import Item, session_items
+from snapshot_plugin.store.log import Frame, Segment, SessionEntry, session_frames
 from snapshot_plugin.store.s3 import ObjectStore
 
 __all__ = ["Archive", "ArchiveNote", "CopiedSession", "notes_of"]
@@ -116,7 +115,7 @@ class Archive:
             return CopiedSession(session_id, "failed", problem=error.message)
 
     def _copy(self, session_id: str) -> CopiedSession:
-        ours = _frames(session_items(self._source.frames, session_id), session_id)
+        ours = _whole(session_frames(self._source.frames, session_id), session_id)
         newest = ours[-1][0]
         log = self._target.frames
         with log.exclusively(session_id):
@@ -154,14 +153,13 @@ class Archive:
         self._target.put_note(f"{_NOTES}/{self._source.store_id}", json.dumps(note).encode())
 
 
-def _frames(items: Sequence[Item], session_id: str) -> list[tuple[Header, bytes]]:
-    whole = [item for item in items if item.kind != "unfinished"]
-    if any(item.kind != "frame" or item.header is None for item in whole):
+def _whole(frames: Sequence[Frame], session_id: str) -> list[tuple[Header, bytes]]:
+    if any(frame.kind == "damage" for frame in frames):
         raise SnapshotCorrupted(f"session {session_id} is damaged; asnap check names it", session_id=session_id)
-    frames = [(item.header, item.data) for item in whole if item.header]
-    if not frames:
+    whole = [(frame.header, frame.data) for frame in frames if frame.kind == "frame" and frame.header]
+    if not whole:
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
-    return frames
+    return whole
 
 
 def _after(ours: Sequence[tuple[Header, bytes]], theirs: Header | None) -> Sequence[tuple[Header, bytes]]:

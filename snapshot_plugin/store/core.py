@@ -32,11 +32,10 @@ from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
 from snapshot_plugin.store.log import SwiftLog, Tip
-from snapshot_plugin.store.reader import warn_of
-from snapshot_plugin.store.repairs import Repairs
 from snapshot_plugin.store.salvage import SALVAGED
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.views import Page, StoredLines, Views
+from snapshot_plugin.store.walk import warn_of
 from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class StoreCore:
         self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
-        self.repairs = Repairs(
+        self.repairs = check.Repairs(
             store, self._writers, lambda snapshot: self.save(snapshot, trigger="salvage", tags=(SALVAGED,))
         )
         self.begin()

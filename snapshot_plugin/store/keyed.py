@@ -263,7 +263,7 @@ class KeyedStore(LogStore):
 
     def _settle_quietly(self, session_id: str) -> None:
         with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
-            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
+            rewrite.compact_idle(self.frames, session_id, self.session_keys(session_id))
 
 
 class _Worker:

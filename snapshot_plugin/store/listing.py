@@ -120,7 +120,7 @@ def _opened(
     wrong: tuple[str | None, str],
     keys_of: Callable[[str], SessionKeys | None],
 ) -> SnapshotMeta | None:
-    from snapshot_plugin.store.reader import find  # noqa: PLC0415 — hardly a list needs it
+    from snapshot_plugin.store.walk import find  # noqa: PLC0415 — hardly a list needs it
 
     problem, code = wrong
     try:

@@ -10,16 +10,17 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.scan import Piece, scan
+from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import Trashed
+    from snapshot_plugin.store.base import Finding, Trashed
 
 __all__ = [
+    "Frame",
     "FrameLog",
     "FrameReader",
     "LabelledLog",
@@ -28,7 +29,9 @@ __all__ = [
     "SwiftLog",
     "Tip",
     "TipSeeker",
-    "pieces_of",
+    "frames_in",
+    "frames_of",
+    "session_frames",
     "tip_of",
     "undisturbed",
 ]
@@ -175,29 +178,62 @@ def undisturbed(session_id: str, read: Callable[[], T]) -> T:
     )
 
 
-def pieces_of(segment: Segment, data: bytes, following: Segment | None, *, until: int | None = None) -> list[Piece]:
-    """The pieces of a segment. Frames that the following segment numbers again were never acknowledged.
+class Frame(NamedTuple):
+    """A frame, a save that was never acknowledged, or a stretch of damage: its bytes, and where they are."""
+
+    kind: Literal["frame", "unfinished", "damage"]
+    header: Header | None
+    data: bytes
+    segment: Segment
+    offset: int
+
+    def finding(self, session_id: str, kind: str, detail: str) -> Finding:
+        """A report about this place."""
+        from snapshot_plugin.store.base import Finding  # noqa: PLC0415 — a save needs none
+
+        return Finding(
+            session_id=session_id, kind=kind, detail=detail, file=self.segment.name, offset=self.offset,
+            seq=self.header.hi if self.header else None,
+        )  # fmt: skip
+
+
+def frames_of(segment: Segment, data: bytes, following: Segment | None, *, until: int | None = None) -> list[Frame]:
+    """The frames of a segment. Those that the following segment numbers again were never acknowledged.
 
     Frames outside the range in the segment's name are damage: the file was renamed or edited. With *until*, nothing
     after the frame with that number is read.
     """
-    pieces: list[Piece] = []
-    for piece in scan(data):
-        if piece.header and not _belongs(piece.header, segment, is_first=not pieces):
-            pieces.append(piece._replace(kind="damage"))
-        elif following and piece.header and piece.header.hi >= following.first:
-            pieces.append(piece._replace(kind="unfinished"))
-        else:
-            pieces.append(piece)
-        if until is not None and piece.header and piece.header.hi >= until:
+    frames: list[Frame] = []
+    for kind, start, end, header in scan(data):
+        if header and not _belongs(header, segment, is_first=not frames):
+            kind = "damage"  # noqa: PLW2901 — what the scan took for a frame is none of this segment
+        elif following and header and header.hi >= following.first:
+            kind = "unfinished"  # noqa: PLW2901 — as above
+        frames.append(Frame(kind, header, data[start:end], segment, start))
+        if until is not None and header and header.hi >= until:
             break
-    return pieces
+    return frames
 
 
 def _belongs(header: Header, segment: Segment, *, is_first: bool) -> bool:
     if segment.rewritten:
         return segment.first <= header.hi <= segment.last
     return header.hi == segment.first if is_first else header.hi > segment.first
+
+
+def frames_in(segments: Sequence[Segment]) -> list[Frame]:
+    """All frames of these segments, which follow each other, oldest first."""
+    frames: list[Frame] = []
+    following = None
+    for segment in reversed(segments):
+        frames[:0] = frames_of(segment, segment.read(), following)
+        following = segment
+    return frames
+
+
+def session_frames(log: FrameReader, session_id: str) -> list[Frame]:
+    """Everything in a session's log, oldest first, unfinished saves included."""
+    return undisturbed(session_id, lambda: frames_in(log.segments(session_id)))
 
 
 class TipSeeker:
@@ -207,12 +243,12 @@ class TipSeeker:
         self.tip: Tip | None = None
         self._used = 0
 
-    def see(self, segment: Segment, pieces: Sequence[Piece]) -> None:
+    def see(self, segment: Segment, frames: Sequence[Frame]) -> None:
         """Process the next older segment."""
         if self.tip and self.tip.id:
             return
-        headers = [piece.header for piece in pieces if piece.kind == "frame" and piece.header]
-        if segment.rewritten or headers or any(piece.kind == "damage" for piece in pieces):
+        headers = [frame.header for frame in frames if frame.kind == "frame" and frame.header]
+        if segment.rewritten or headers or any(frame.kind == "damage" for frame in frames):
             self._used = max([self._used, segment.last, *(header.hi for header in headers)])
         if used := self._used:
             self.tip = Tip(used, headers[-1].id if headers else "")
@@ -222,7 +258,7 @@ def tip_of(segments: Sequence[Segment]) -> Tip | None:
     """The tip, read from the newest segments only."""
     seeker, following = TipSeeker(), None
     for segment in reversed(segments):
-        seeker.see(segment, pieces_of(segment, segment.read(), following))
+        seeker.see(segment, frames_of(segment, segment.read(), following))
         if seeker.tip and seeker.tip.id:
             break
         following = segment

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from snapshot_plugin.codec.document import StoredDocument, removed
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed
+from snapshot_plugin.codec.pack import Change, open_changes, packed
 from snapshot_plugin.errors import Damaged
 from snapshot_plugin.model.splice import splice_between
-from snapshot_plugin.store.log import FrameLog, Segment, pieces_of
-from snapshot_plugin.store.replay import Item, Replayed, item_of, open_item, session_items, whole
+from snapshot_plugin.store.log import Frame, FrameLog, Segment, frames_of, session_frames
+from snapshot_plugin.store.walk import Replayed, changes_in, whole
 
-__all__ = ["forget", "joined", "recompress", "settle", "standing_for"]
+__all__ = ["compact_idle", "forget", "joined", "merged_change", "recompress"]
 
 _LARGE = 512 << 10
 """Rewritten files of at least this size are not merged when a session becomes idle."""
@@ -25,22 +25,22 @@ def forget(log: FrameLog, session_id: str, keys: SessionKeys | None, gone: set[i
     Raises:
         SnapshotCorrupted: the session is damaged; repair it first. Nothing was changed.
     """
-    kept = list(_merged(whole(session_items(log, session_id), session_id, keys), keys, gone))
-    touched = {item.segment.name for item, frames, _ in kept if frames != [item.data]}
+    kept = list(_merged(whole(session_frames(log, session_id), session_id, keys), keys, gone))
+    touched = {old.segment.name for old, frames, _ in kept if frames != [old.data]}
     segments = log.segments(session_id)
     places = [index for index, segment in enumerate(segments) if segment.name in touched]
     if not places:  # another process forgot them meanwhile
         return
     span = segments[places[0] : places[-1] + 1]
     names = {segment.name for segment in span}
-    inside = [(frames, hi) for item, frames, hi in kept if item.segment.name in names]
+    inside = [(frames, hi) for old, frames, hi in kept if old.segment.name in names]
     log.replace(session_id, span, [frame for frames, _ in inside for frame in frames], max(hi for _, hi in inside))
 
 
 def _merged(
     replayed: Iterable[Replayed], keys: SessionKeys | None, gone: set[int]
-) -> Iterator[tuple[Item, list[bytes], int]]:
-    """Each item with the frames that replace it, and their highest number.
+) -> Iterator[tuple[Frame, list[bytes], int]]:
+    """Each frame with those that replace it, and their highest number.
 
     Frames without forgotten snapshots are unchanged; a snapshot after forgotten ones covers their numbers.
     """
@@ -48,25 +48,25 @@ def _merged(
     base: StoredDocument | None = None
     last: Header | None = None
     waiting = False
-    for item, opened, *_ in replayed:
-        stays: list[Snapshot] = []
+    for frame, changes, *_ in replayed:
+        stays: list[Change] = []
         same = not waiting
-        for header, lines in opened:
+        for header, lines in changes:
             if not waiting and header.hi in gone:
                 base = document.copy() if last else None
             document.take(header, lines)
             if header.hi in gone:
                 waiting, same = True, False
                 continue
-            stays.append(standing_for(header, document, base, last) if waiting else (header, lines))
+            stays.append(merged_change(header, document, base, last) if waiting else (header, lines))
             last, waiting = header, False
-        yield item, [item.data] if same else packed(stays, keys), last.hi if last else 0
+        yield frame, [frame.data] if same else packed(stays, keys), last.hi if last else 0
 
 
-def standing_for(
+def merged_change(
     header: Header, document: StoredDocument, base: StoredDocument | None, last: Header | None
-) -> Snapshot:
-    """One snapshot that leads from *base* (nothing, if None) straight to *document*."""
+) -> Change:
+    """One change that leads from *base* (nothing, if None) straight to *document*."""
     full = header.full or base is None or base.version != header.v
     before = StoredDocument() if base is None or full else base
     splice = splice_between(before.messages, document.messages)
@@ -85,7 +85,7 @@ def joined(frames: Sequence[bytes], session_id: str, keys: SessionKeys | None) -
     out: list[bytes] = []
     last = 0
     for frame in frames:
-        (header, lines), *others = open_snapshots(frame, session_id=session_id, keys=keys)
+        (header, lines), *others = open_changes(frame, session_id=session_id, keys=keys)
         if header.lo == last + 1:
             out.append(frame)
         else:
@@ -114,7 +114,7 @@ def _renewed(log: FrameLog, session_id: str, keys: SessionKeys | None, name: str
     return True
 
 
-def settle(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool = True) -> None:
+def compact_idle(log: FrameLog, session_id: str, keys: SessionKeys | None, *, newest_too: bool = True) -> None:
     """As `recompress`, for an idle session: merge new segments and smaller ones before them into one file.
 
     So a session that is opened and closed often stays small and in few files. Without *newest_too*, the newest
@@ -147,9 +147,9 @@ def _again(
     try:
         data = data or [segment.read() for segment in span]
         opened = [
-            snapshot
+            change
             for segment, content, after in zip(span, data, [*span[1:], following], strict=True)
-            for snapshot in _snapshots(segment, content, after, session_id, keys)
+            for change in _changes(segment, content, after, session_id, keys)
         ]
     except (FileNotFoundError, Damaged):  # another process has rewritten it, or it needs a repair
         return True
@@ -185,9 +185,9 @@ def _still(
     return segments[at : at + len(span)]
 
 
-def _snapshots(
+def _changes(
     segment: Segment, data: bytes, following: Segment | None, session_id: str, keys: SessionKeys | None
-) -> Iterator[Snapshot]:
-    for piece in pieces_of(segment, data, following):
-        if piece.kind != "unfinished":
-            yield from open_item(item_of(piece, data, segment), session_id, keys)
+) -> Iterator[Change]:
+    for frame in frames_of(segment, data, following):
+        if frame.kind != "unfinished":
+            yield from changes_in(frame, session_id, keys)

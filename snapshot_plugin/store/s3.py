@@ -221,7 +221,7 @@ class ObjectStore(KeyedStore):
         quietly = contextlib.suppress(SnapshotError, OSError)  # best effort: the frames are safe as they are
         try:
             with quietly, self._objects.trusting_memory():
-                rewrite.settle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
+                rewrite.compact_idle(self.frames, session_id, self.session_keys(session_id), newest_too=False)
         finally:
             self._merging.discard(session_id)
 

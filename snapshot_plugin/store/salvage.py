@@ -16,13 +16,14 @@ from typing import NamedTuple
 from snapshot_plugin.codec.document import StoredDocument, encoded_line, plain_digest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.codec.pack import Snapshot, split_pack
+from snapshot_plugin.codec.pack import Change, split_pack
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError
 from snapshot_plugin.inert import several
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.store.replay import Item, Rebuilt, Replayed
+from snapshot_plugin.store.log import Frame
+from snapshot_plugin.store.walk import Replay, Replayed
 
 __all__ = ["SALVAGED", "Salvaged", "salvage", "whole_in_damaged"]
 
@@ -54,20 +55,20 @@ def salvage(replayed: Iterable[Replayed], session_id: str, keys: SessionKeys | N
     document, frames, is_more = StoredDocument(), 0, False
     seen: set[int] = set()
     replayed = list(replayed)
-    sids = [each.item.header.sid for each in replayed if each.item.header]
+    sids = [each.frame.header.sid for each in replayed if each.frame.header]
     session_id = next((sid for sid in sids if short_id(sid) == session_id), session_id)
     for each in replayed:
-        if each.item.kind == "unfinished":
+        if each.frame.kind == "unfinished":
             continue
-        snapshots = each.snapshots or list(whole_in_damaged(each.item, document, session_id, keys))
-        fresh = [one for one in snapshots if each.loads or not _is_old(one[0], seen)]
-        if snapshots and not fresh:
+        changes = each.changes or list(whole_in_damaged(each.frame, document, session_id, keys))
+        fresh = [one for one in changes if each.loads or not _is_old(one[0], seen)]
+        if changes and not fresh:
             continue
         used = [_apply(document, header, lines) for header, lines in fresh]
         seen.update(header.hi for (header, _), is_used in zip(fresh, used, strict=True) if is_used)
-        frames += not (each.snapshots and all(used))
+        frames += not (each.changes and all(used))
         is_more = not each.loads and (is_more or any(used))
-    return _told(document, session_id, frames) if is_more else None
+    return _as_snapshot(document, session_id, frames) if is_more else None
 
 
 def _is_old(header: Header, seen: set[int]) -> bool:
@@ -92,7 +93,7 @@ def _apply(document: StoredDocument, header: Header, lines: list[bytes]) -> bool
     return True
 
 
-def _told(document: StoredDocument, session_id: str, frames: int) -> Salvaged:
+def _as_snapshot(document: StoredDocument, session_id: str, frames: int) -> Salvaged:
     lost = document.messages.count(_LOST)
     messages: list[bytes] = []
     for is_lost, run in groupby(document.messages, lambda line: line is _LOST):
@@ -115,37 +116,37 @@ def _marker(count: int, version: int) -> bytes:
 
 
 def whole_in_damaged(
-    item: Item, before: StoredDocument, session_id: str, keys: SessionKeys | None
-) -> Iterator[Snapshot]:
+    frame: Frame, before: StoredDocument, session_id: str, keys: SessionKeys | None
+) -> Iterator[Change]:
     """The snapshots at the beginning of a damaged pack that are proven whole by their own roots.
 
     Only for plain frames, and only while nothing before them is missing: a root covers the whole session.
     """
     if keys is not None or _LOST in before.messages:
         return
-    rebuilt = Rebuilt(plain_digest)
+    walk = Replay(session_id, plain_digest)
     if before.meta:
         full = Header(v=before.version, id="", sid=session_id, lo=1, hi=1, root="", full=True,
                       insert=len(before.messages))  # fmt: skip
-        rebuilt.take(full, [before.meta, *before.sections.values(), *before.messages])
-    for header, lines in _inside(item):
+        walk.apply(full, [before.meta, *before.sections.values(), *before.messages])
+    for header, lines in _inside(frame):
         try:
-            if header.sid != session_id or rebuilt.take(header, lines) != header.root:
+            if header.sid != session_id or walk.apply(header, lines) != header.root:
                 return
         except SnapshotError:
             return
         yield header, lines
 
 
-def _inside(item: Item) -> list[Snapshot]:
+def _inside(frame: Frame) -> list[Change]:
     """The part of a frame that can be decompressed, unverified."""
     try:
-        header, body, _length = read_header(item.data)
+        header, body, _length = read_header(frame.data)
     except SnapshotCorrupted:
         return []
     if header.kid:
         return []
-    payload = _inflated(item.data[body:], _MOST)
+    payload = _inflated(frame.data[body:], _MOST)
     lines = payload.split(b"\n")[:-1]
     if not header.pack:
         return [(header, lines)]

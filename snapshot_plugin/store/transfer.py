@@ -20,8 +20,8 @@ from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.listing import meta_of
-from snapshot_plugin.store.log import FrameLog, tip_of
-from snapshot_plugin.store.replay import Item, Rebuilt, check_order, check_version, items_in, session_items, whole
+from snapshot_plugin.store.log import Frame, FrameLog, frames_in, session_frames, tip_of
+from snapshot_plugin.store.walk import Replay, check_version, whole
 
 __all__ = ["Copied", "copies_in_trash", "put_in", "take_out", "verified", "with_roots"]
 
@@ -41,19 +41,19 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
         SnapshotCorrupted, SnapshotTampered: a part is damaged, and the rest would look complete.
         InvalidSnapshotVersion: a newer release wrote a part of it.
     """
-    return _taken_out(session_items(log, session_id), session_id, keys)
+    return _taken_out(session_frames(log, session_id), session_id, keys)
 
 
 def copies_in_trash(log: FrameLog, entry: Trashed, keys: SessionKeys | None) -> list[Copied]:
     """Every snapshot of a session in the trash, which stays there. Raises as `take_out` does."""
-    return _taken_out(items_in(log.kept(entry.token)), entry.session_id, keys)
+    return _taken_out(frames_in(log.kept(entry.token)), entry.session_id, keys)
 
 
-def _taken_out(items: Sequence[Item], session_id: str, keys: SessionKeys | None) -> list[Copied]:
+def _taken_out(frames: Sequence[Frame], session_id: str, keys: SessionKeys | None) -> list[Copied]:
     opened = [
         Copied(header, payload_of(lines))
-        for each in whole(items, session_id, keys)
-        for header, lines in each.snapshots
+        for each in whole(frames, session_id, keys)
+        for header, lines in each.changes
     ]
     if not opened:
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
@@ -67,9 +67,8 @@ def with_roots(copies: Iterable[Copied], digest: Digest) -> Iterator[Copied]:
         SnapshotCorrupted: they do not follow each other.
         InvalidSnapshotVersion: a newer release wrote one of them.
     """
-    rebuilt = _Renewed(digest)
-    for copy in copies:
-        yield rebuilt.take(copy)
+    for copy, _ in _renewed(copies, digest):
+        yield copy
 
 
 def verified(copies: Sequence[Copied]) -> SessionSnapshot:
@@ -80,15 +79,30 @@ def verified(copies: Sequence[Copied]) -> SessionSnapshot:
         InvalidSnapshotVersion: a newer release wrote one of them.
         InvalidSnapshot: the newest one is not a session.
     """
-    rebuilt = _Renewed(plain_digest)
-    for copy in copies:
-        again = rebuilt.take(copy).header
-        if (again.root, again.prev) != (copy.header.root, copy.header.prev):
+    document = StoredDocument()
+    for copy, (again, document) in zip(copies, _renewed(copies, plain_digest), strict=True):
+        header = again.header
+        if (header.root, header.prev) != (copy.header.root, copy.header.prev):
             raise SnapshotCorrupted(
-                f"snapshot {again.hi} of session {again.sid} does not have the digest it says", session_id=again.sid
+                f"snapshot {header.hi} of session {header.sid} does not have the digest it says",
+                session_id=header.sid,
             )
-        _check_listed(copy.header, rebuilt.document)
-    return load_document(rebuilt.document.raw(copies[-1].header.sid))
+        _check_listed(copy.header, document)
+    return load_document(document.raw(copies[-1].header.sid))
+
+
+def _renewed(copies: Iterable[Copied], digest: Digest) -> Iterator[tuple[Copied, StoredDocument]]:
+    """Each of *copies* with the root it has under *digest*, and the session as it is then."""
+    walk: Replay | None = None
+    for header, payload in copies:
+        check_version(header)
+        if not payload.endswith(b"\n"):
+            raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
+        walk = walk or Replay(header.sid, digest)
+        before = walk.root
+        if gap := walk.take(header, payload[:-1].split(b"\n"), verify=False):
+            raise gap
+        yield Copied(header._replace(root=walk.root, prev=before), payload), walk.document
 
 
 def put_in(
@@ -124,33 +138,6 @@ def put_in(
 
 def _roots(copies: Sequence[Copied]) -> list[tuple[int, str]]:
     return [(copy.header.hi, copy.header.root) for copy in copies]
-
-
-class _Renewed:
-    """Applies exported snapshots in order, and computes the root of each under another digest."""
-
-    def __init__(self, digest: Digest) -> None:
-        self._rebuilt = Rebuilt(digest)
-        self._given: Header | None = None
-        self._root = ""
-
-    @property
-    def document(self) -> StoredDocument:
-        return self._rebuilt.document
-
-    def take(self, copy: Copied) -> Copied:
-        header, payload = copy
-        check_version(header)
-        check_order(header, self._given)
-        if self._given is None and not (header.full and header.lo == 1):
-            raise SnapshotCorrupted(
-                f"session {header.sid} does not begin with its beginning", session_id=header.sid
-            )
-        if not payload.endswith(b"\n"):
-            raise SnapshotCorrupted(f"snapshot {header.hi} ends in the middle of a line", session_id=header.sid)
-        previous, self._given = self._root, header
-        self._root = self._rebuilt.take(header, payload[:-1].split(b"\n"))
-        return Copied(header._replace(root=self._root, prev=previous), payload)
 
 
 def _check_listed(header: Header, document: StoredDocument) -> None:

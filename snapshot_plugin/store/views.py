@@ -12,10 +12,9 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnapshot
-from snapshot_plugin.store.log import FrameLog, undisturbed
-from snapshot_plugin.store.reader import FoundSnapshot, find, warn_of
+from snapshot_plugin.store.log import FrameLog, frames_in, undisturbed
 from snapshot_plugin.store.recent import Recent
-from snapshot_plugin.store.replay import check_order, items_in, open_item
+from snapshot_plugin.store.walk import FoundSnapshot, Replay, changes_in, find, warn_of
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -145,18 +144,16 @@ class Views:
     def _walk(self, session_id: str, wanted: set[int]) -> dict[int, tuple[str, SessionSnapshot]]:
         keys, first, last = self._keys_of(session_id), min(wanted), max(wanted)
         segments = [segment for segment in self._log.segments(session_id) if segment.first <= last]
-        items = [item for item in items_in(segments) if item.kind == "frame" and item.header]
-        heads = [item.header for item in items if item.header]
-        begins = [index for index, head in enumerate(heads) if head.full and head.lo <= first]
+        frames = [frame for frame in frames_in(segments) if frame.kind == "frame"]
+        begins = [n for n, frame in enumerate(frames) if (h := frame.header) and h.full and h.lo <= first]
         out: dict[int, tuple[str, SessionSnapshot]] = {}
-        document, before = StoredDocument(ahead=True), None
-        for item in items[begins[-1] if begins else 0 :]:
-            for header, lines in open_item(item, session_id, keys):
-                check_order(header, before)
-                document.take(header, lines)
-                before = header
+        walk = Replay(session_id, anywhere=True, ahead=True)
+        for frame in frames[begins[-1] if begins else 0 :]:
+            for header, lines in changes_in(frame, session_id, keys):
+                if gap := walk.take(header, lines):
+                    raise gap
                 if header.hi in wanted:
-                    out[header.hi] = header.id, load_document(document.raw(header.sid))
+                    out[header.hi] = header.id, load_document(walk.document.raw(header.sid))
                 if header.hi >= last:
                     return out
         return out

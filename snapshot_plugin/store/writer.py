@@ -29,8 +29,8 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, ori
 from snapshot_plugin.model.splice import Splice, splice_between
 from snapshot_plugin.model.value import ABSENT
 from snapshot_plugin.store.log import FrameLog, Tip
-from snapshot_plugin.store.reader import FoundSnapshot, error_of, find
 from snapshot_plugin.store.recent import Recent
+from snapshot_plugin.store.walk import FoundSnapshot, error_of, find
 
 __all__ = ["Delta", "Loaded", "SessionWriter", "Writers", "overtaken"]
 

@@ -12,7 +12,7 @@ import pytest
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame, open_meta
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.codec.pack import Snapshot, open_snapshots, packed, payload_size
+from snapshot_plugin.codec.pack import Change, open_changes, packed, payload_size
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotTampered
 
 KEYS = SessionKeys(Keyset.new(), store_id="store", session_id="session")
@@ -23,7 +23,7 @@ def root(number: int) -> str:
     return f"{number:064x}"
 
 
-def snapshots(*numbers: int, size: int = 2000, full: Sequence[int] = (1,)) -> list[Snapshot]:
+def snapshots(*numbers: int, size: int = 2000, full: Sequence[int] = (1,)) -> list[Change]:
     """Snapshots that follow each other; some stand alone."""
     return [
         (
@@ -37,11 +37,11 @@ def snapshots(*numbers: int, size: int = 2000, full: Sequence[int] = (1,)) -> li
     ]  # fmt: skip
 
 
-def opened(frames: Sequence[bytes], keys: SessionKeys | None) -> list[Snapshot]:
+def opened(frames: Sequence[bytes], keys: SessionKeys | None) -> list[Change]:
     return [
         (header._replace(sum="", kid="", nonce=""), lines)
         for frame in frames
-        for header, lines in open_snapshots(frame, session_id="session", keys=keys)
+        for header, lines in open_changes(frame, session_id="session", keys=keys)
     ]
 
 
@@ -103,7 +103,7 @@ def test_packs_take_much_less_space() -> None:
 # Packs that somebody made by hand -----------------------------------------------------------------------------
 
 
-def handmade(inside: Sequence[Snapshot], keys: SessionKeys | None, **changes: Any) -> bytes:
+def handmade(inside: Sequence[Change], keys: SessionKeys | None, **changes: Any) -> bytes:
     [frame] = packed(snapshots(*range(1, 9)), keys, packs=1)
     header, _ = open_frame(frame, session_id="session", keys=keys)
     lines = [b'{"meta":{}}']
@@ -112,7 +112,7 @@ def handmade(inside: Sequence[Snapshot], keys: SessionKeys | None, **changes: An
     return encode_frame(header._replace(**changes), b"\n".join([*lines, b""]), keys)
 
 
-def with_change(at: int, **changes: Any) -> list[Snapshot]:
+def with_change(at: int, **changes: Any) -> list[Change]:
     given = snapshots(*range(1, 9))
     given[at] = (given[at][0]._replace(**changes), given[at][1])
     return given
@@ -138,9 +138,9 @@ CONTRADICTIONS = {
 @pytest.mark.requirement("FORMAT-FRAME-PACK")
 @BOTH_KINDS
 @pytest.mark.parametrize("inside", CONTRADICTIONS.values(), ids=list(CONTRADICTIONS))
-def test_inconsistent_pack_is_refused(inside: list[Snapshot], keys: SessionKeys | None) -> None:
+def test_inconsistent_pack_is_refused(inside: list[Change], keys: SessionKeys | None) -> None:
     with pytest.raises(SnapshotCorrupted):
-        open_snapshots(handmade(inside, keys), session_id="session", keys=keys)
+        open_changes(handmade(inside, keys), session_id="session", keys=keys)
     assert opened([handmade(snapshots(*range(1, 9)), keys)], keys)
 
 
@@ -152,7 +152,7 @@ def test_invalid_inner_header_is_damage(header: bytes) -> None:
     lines[1] = b'{"frame":' + header + b"}"
 
     with pytest.raises(SnapshotCorrupted):
-        open_snapshots(encode_frame(outside, b"\n".join(lines), None), session_id="session", keys=None)
+        open_changes(encode_frame(outside, b"\n".join(lines), None), session_id="session", keys=None)
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b'{"meta":{}}\n{"message":{}}'])
@@ -161,9 +161,9 @@ def test_payload_must_end_with_a_newline(payload: bytes) -> None:
 
     if payload:
         with pytest.raises(SnapshotCorrupted):
-            open_snapshots(encode_frame(header, payload, None), session_id="session", keys=None)
+            open_changes(encode_frame(header, payload, None), session_id="session", keys=None)
     else:
-        [(_, lines)] = open_snapshots(encode_frame(header, payload, None), session_id="session", keys=None)
+        [(_, lines)] = open_changes(encode_frame(header, payload, None), session_id="session", keys=None)
         assert lines == []
 
 
@@ -171,7 +171,7 @@ def test_a_plain_pack_is_refused_in_an_encrypted_store() -> None:
     [frame] = packed(snapshots(*range(1, 9)), None, packs=1)
 
     with pytest.raises(SnapshotTampered):
-        open_snapshots(frame, session_id="session", keys=KEYS)
+        open_changes(frame, session_id="session", keys=KEYS)
 
 
 def test_size_of_lines_is_the_payload_size() -> None:

@@ -17,7 +17,7 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, St
 from snapshot_plugin.model.policy import RetentionPolicy, plan
 from snapshot_plugin.store import segments
 from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.reader import find
+from snapshot_plugin.store.walk import find
 from tests.faults.support import (
     PLAIN_AND_ENCRYPTED,
     filled,

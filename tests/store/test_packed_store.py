@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from snapshot_plugin.codec.pack import open_snapshots
+from snapshot_plugin.codec.pack import open_changes
 from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -45,7 +45,7 @@ def inside(path: Path, key: str | None = None) -> list[list[int]]:
     """The numbers in each frame, file by file."""
     keys = store_at(path, key).session_keys("session")
     return [
-        [header.hi for header, _ in open_snapshots(frame, session_id="session", keys=keys)]
+        [header.hi for header, _ in open_changes(frame, session_id="session", keys=keys)]
         for segment in segments_of(path)
         for frame in frames_of(segment)
     ]
