@@ -202,7 +202,7 @@ class _KeptSessions:
             known = self._found(session.current(), key)
             if _has(known, message):
                 # Either the call is repeated, or its first answer was lost and *given* is one event behind.
-                is_behind = given._storage_update_marker == _marker(known.messages[:-1])  # noqa: SLF001 — as above
+                is_behind: bool = given._storage_update_marker == _marker(known.messages[:-1])  # noqa: SLF001 — as above
                 if is_behind:
                     given._storage_update_marker = _marker(known.messages)  # noqa: SLF001 — as above
                 return is_behind
