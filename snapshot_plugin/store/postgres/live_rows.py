@@ -125,7 +125,7 @@ class LiveRows:
     def taking(self, session_id: str, owner: str) -> Iterator[Taken | Held]:
         """Take the session, if it is free. If the body raises, nothing has changed."""
         self._prepare()
-        with self._database.transaction():
+        with self._database.transaction(idle=self.lease):  # nobody else may wait longer if this process freezes
             self._database.rows(
                 "INSERT INTO {live} (sid, epoch, until) VALUES (%s, 0, '-infinity') ON CONFLICT DO NOTHING",
                 session_id,
@@ -297,7 +297,7 @@ class LiveRows:
     def set_aside(self, session_id: str, *, first: int, last: int) -> str | None:
         """Keep the records from number *first* on where nothing reads them; numbers continue behind *last*."""
         token = f"aside-{new_id()}"
-        with self._database.transaction():
+        with self._database.transaction(idle=self.lease):
             moved = self._database.rows(
                 "UPDATE {spool} SET token = %s WHERE sid = %s AND token = '' AND n >= %s RETURNING n",
                 token, session_id, first,
