@@ -53,6 +53,11 @@ def compaction(store: PostgresStore, _: RowHold, session_id: str) -> None:
     store.sync.compact(session_id)
 
 
+def taking(store: PostgresStore, hold: RowHold, session_id: str) -> None:
+    hold.release()
+    required_place(store).take(session_id, Owner.this_process(since=FixedClock()())).release()
+
+
 class Round(NamedTuple):
     """How it went when the connection froze after so many messages."""
 
@@ -100,7 +105,7 @@ def until_owned(session_id: str, url: str) -> float:
 
 
 @pytest.mark.requirement("MANAGER-LEASE-FROZEN")
-@pytest.mark.parametrize("work", [first_save, later_save, tagged_save, record, compaction])
+@pytest.mark.parametrize("work", [first_save, later_save, tagged_save, record, compaction, taking])
 def test_session_of_a_frozen_owner_is_free_when_its_lease_ends(work: Work, postgres_url: str) -> None:
     PostgresStore(postgres_url, background=False).sync.list()  # makes the tables
     with ThreadPoolExecutor(MOST_MESSAGES) as at_once:

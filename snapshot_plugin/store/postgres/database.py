@@ -52,7 +52,7 @@ class _BytesDumper(Dumper):
 class Database:
     """Runs statements. Inside `transaction`, all statements of the thread belong to that transaction.
 
-    Statements name tables as ``{frames}`` (see `Address.table`) and write a literal percent sign as ``%%``.
+    Statements name tables as ``{frames}``; see `Address.table`.
     """
 
     def __init__(self, address: Address) -> None:
@@ -102,14 +102,15 @@ class Database:
         network or this process freezes between two of them, the server waits without any timeout, and keeps the
         locks: even those of a statement that is a transaction of its own.
         """
-        texts, together = [statement], list(values)
+        waiting: list[tuple[bytes, Sequence[Any]]] = []
         if connection is self._pinned:
             waiting, self._thread.waiting = self._thread.waiting, []
-            texts = [*(text for text, _ in waiting), statement]
-            together = [*(value for _, values in waiting for value in values), *values]
+        parts = [*waiting, (statement, values)]
+        # A statement without values may contain percent signs.
+        text = b";".join(part if given else part.replace(b"%", b"%%") for part, given in parts)
         cursor = ClientCursor(connection)
         cursor.adapters.register_dumper(bytes, _BytesDumper)
-        cursor.execute(b";".join(texts), together)
+        cursor.execute(text, [value for _, given in parts for value in given])
         while cursor.nextset():
             pass
         return cursor

@@ -408,7 +408,7 @@ class LiveRows:
     def set_aside(self, session_id: str, *, first: int, last: int) -> str | None:
         """Keep the records from number *first* on where nothing reads them; numbers continue behind *last*."""
         token = f"aside-{new_id()}"
-        with self._database.transaction():
+        with self._database.transaction(idle=self.lease):
             moved = self._database.rows(
                 "UPDATE {spool} SET token = %s WHERE sid = %s AND token = '' AND n >= %s RETURNING n",
                 token, session_id, first,
