@@ -1,4 +1,4 @@
-"""Runs each framework's own suite, and ours, against our adapter, in an environment of its own.
+"""Runs our suite, and the framework's own where it has one, against each adapter, in an environment of its own.
 
 ``python -m integration.frameworks.suites`` makes an environment per framework and release (the newest, and the
 oldest that is supported), installs it from PyPI, and runs ``integration/frameworks/test_<name>.py`` there.

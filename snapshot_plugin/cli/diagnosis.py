@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGENTS",
     "Observation",
+    "installed_agents",
     "look_at_agents",
     "look_at_leftovers",
     "look_at_machine",
@@ -150,11 +151,15 @@ def look_at_leftovers(path: Path, trashed: int) -> Iterator[Observation]:
         yield Observation(area="trash", level="hint", what=f"{size(trashed)} in the trash", run="asnap purge")
 
 
+def installed_agents(call: Call) -> list[str]:
+    """The commands of the known ACP agents that are on the PATH."""
+    path = call.environ.get("PATH")
+    return [command for program, command in AGENTS.items() if shutil.which(program, path=path)]
+
+
 def look_at_agents(call: Call) -> Iterator[Observation]:
     """List the installed ACP agents."""
-    path = call.environ.get("PATH")
-    found = [command for program, command in AGENTS.items() if shutil.which(program, path=path)]
-    if found:
+    if found := installed_agents(call):
         yield Observation(
             area="agents", level="ok", what=f"found: {', '.join(found)}", run=f"asnap run -- {found[0]}"
         )

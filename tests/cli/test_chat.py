@@ -539,12 +539,16 @@ def test_chat_without_a_terminal_names_the_alternative(asnap_process: Asnap, age
     assert "asnap run" in done.err
 
 
-def test_missing_agent_command_is_reported(place: Path) -> None:
-    with Terminal("chat", "--", "no-such-agent-anywhere", columns=120) as terminal:
+@pytest.mark.parametrize("installed", [True, False])
+def test_missing_agent_is_one_error_that_names_another_way(home: Path, installed: bool) -> None:
+    if installed:
+        (home / "opencode").touch(0o755)
+    with Terminal("chat", "--", "no-such-agent", columns=120, env={"PATH": str(home)}) as terminal:
         assert terminal.end() == 9
-    assert "error: the agent 'no-such-agent-anywhere' cannot be started" in terminal.text
-    assert "  check the command after --" in terminal.lines
-    assert "error: the chat cannot begin" in terminal.lines
+    assert [line for line in terminal.lines if line] == [
+        "error: there is no program 'no-such-agent': install the agent, or correct the command",
+        "  next: asnap chat -- opencode acp" if installed else "  next: asnap demo",
+    ]
 
 
 def test_agent_that_ends_at_once_is_named_as_the_cause(place: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted([*(ROOT / "docs/tutorial").glob("*.md"), *(ROOT / "docs/how-to").glob("*.md")])
+FRAMEWORK_PAGES = sorted((ROOT / "docs/how-to/frameworks").glob("*.md"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -62,6 +67,36 @@ def test_every_framework_page_is_run_by_a_suite_of_ci() -> None:
     assert len(pages) > 4
     assert [page for page in pages if f'run_page("{page}"' not in suites] == []
     assert "integration.frameworks.suites" in (ROOT / ".ci/run").read_text("utf-8")
+
+
+def asnap(line: str) -> str:
+    """Run a command of a page in a shell; what it prints."""
+    commands = f'asnap() {{ {shlex.quote(sys.executable)} -m snapshot_plugin "$@"; }}\n{line}'
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_stores_of_the_readme_and_the_orchestrator_page_can_be_read_as_they_say() -> None:
+    readme, page = README.read_text("utf-8"), ROOT / "docs/how-to/orchestrator.md"
+    [zcat] = re.findall(r"`(zcat .*?)`", readme)
+    anyio.run(run_blocks(README)["main"], "sessions")
+
+    assert "question 0" in asnap("asnap list --store sessions")
+    assert "asnap list --store sessions" in readme
+    assert "answer 2" in asnap(zcat if shutil.which("jq") else zcat.removesuffix(" | jq ."))
+    run_blocks(page)
+    for line in re.findall(r"`(asnap .*? --store sessions)`", page.read_text("utf-8")):
+        assert "Split the parser?" in asnap(line)
+
+
+@pytest.mark.parametrize("page", FRAMEWORK_PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_framework_page_name_its_store(page: Path) -> None:
+    commands = re.findall(r"^asnap .*|`asnap .*?`", page.read_text("utf-8"), re.MULTILINE)
+    assert [
+        line for line in commands if re.search(r"asnap (list|show|stats)", line) and "--store" not in line
+    ] == []
+    assert any("asnap list --store sessions" in line for line in commands)
 
 
 def test_wrong_code_on_a_page_is_noticed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import select
 import shlex
+import shutil
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.layout import agent_command, directory
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import AgentUnavailable, InvalidInput
 from snapshot_plugin.model.ids import as_reference
 
 if TYPE_CHECKING:
@@ -63,6 +64,20 @@ def _check_terminal(call: Call) -> None:
         raise InvalidInput("asnap chat needs a terminal", hint="editors and scripts speak ACP with asnap run")
 
 
+def _check_agent(call: Call, program: str) -> None:
+    """Refuse an agent that is not there, before a recorder is started that could only say the same."""
+    from snapshot_plugin.cli.diagnosis import installed_agents
+
+    if shutil.which(program, path=call.environ.get("PATH")):
+        return
+    others = [f"asnap chat -- {line}" for line in installed_agents(call)]
+    raise AgentUnavailable(
+        f"there is no program {program!r}: install the agent, or correct the command",
+        hint="",
+        run=others[0] if others else "asnap demo",
+    )
+
+
 @contextmanager
 def without_echo(call: Call) -> Iterator[None]:
     """Leave what is typed for the first prompt, which shows it. Ctrl-C still interrupts."""
@@ -101,6 +116,7 @@ async def chat(
     from snapshot_plugin.cli.chat.unfinished import remembered
     from snapshot_plugin.cli.ourselves import our_module
 
+    _check_agent(call, agent[0])
     gc.enable()  # it may run for days (see __main__)
     demand = ("--require", require) if require else ()
     store_words = ("--store", str(getattr(store, "path", call.config.storage_path)))
