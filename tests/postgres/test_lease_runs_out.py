@@ -23,6 +23,7 @@ from tests.acp.proxied import history, words
 from tests.postgres.line import Line, line_to
 from tests.postgres.test_nodes import children, node
 
+pytestmark = pytest.mark.requirement("MANAGER-LEASE-EXPIRES")
 LEASE = 1.5
 WORK = "stream 5 10\ntool\n" * 200
 """Words and tools for several lease times."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import psycopg
+import pytest
 
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.postgres.address import Address
@@ -16,6 +17,7 @@ from tests.acp.proxied import history, words
 from tests.postgres.test_lease_runs_out import until
 from tests.postgres.test_nodes import node
 
+pytestmark = pytest.mark.requirement("MANAGER-LEASE-ROLLBACK")
 TABLES = ("sessions", "segments", "frames", "live", "spool")
 
 
