@@ -115,7 +115,7 @@ def _instruments(module: griffe.Module) -> Iterator[str]:
     created = re.compile(r'self\.(\w+) = meter\.create_(\w+)\(\s*"([\w.]+)", unit="[^"]*", description="([^"]*)"')
     for attribute, kind, name, about in created.findall(source):
         used = re.findall(rf"self\.{attribute}\.add\(1, {{(.*?)}}\)", source)
-        keys = dict.fromkeys(key for each in used for key in re.findall(r'"(\w+)":', each))
+        keys = dict.fromkeys(key for each in used for key in re.findall(r'"([\w.]+)":', each))
         yield f"| `{name}` | {kind} | {', '.join(f'`{key}`' for key in keys)} | {about} |"
 
 

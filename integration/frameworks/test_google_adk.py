@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events import Event
@@ -25,6 +26,7 @@ from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion
 from snapshot_plugin.frameworks.google_adk import SnapshotSessionService
+from snapshot_plugin.manager.labels import label
 
 PARTS = [
     types.Part(text="hello"),
@@ -103,6 +105,47 @@ def test_any_sequence_of_calls_behaves_as_in_memory(tmp_path: Path, seed: int, k
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", [SnapshotSessionService, SqliteSessionService])
+def test_a_stale_writer_is_refused_as_by_adk_and_changes_nothing(tmp_path: Path, kind: Any) -> None:
+    async def main() -> None:
+        service, other = kind(str(tmp_path / "store")), kind(str(tmp_path / "store"))
+        who = {"app_name": "shop", "user_id": "ada", "session_id": "s"}
+        first = await service.create_session(**who)
+        await service.append_event(first, event(1, [], k=1))
+        second, listed = await other.get_session(**who), (await other.list_sessions(app_name="shop")).sessions[0]
+        await service.append_event(first, event(2, [], k=2))
+        for stale in (second, listed):
+            with pytest.raises(StaleSessionError):
+                await other.append_event(stale, event(3, [], k=3, user_u=3, app_a=3))
+        kept = await service.get_session(**who)
+        assert [each.id for each in kept.events] == ["e1", "e2"]
+        assert kept.state == {"k": 2}
+        await service.append_event(first, event(4, []))
+        fresh = await other.get_session(**who, config=GetSessionConfig(num_recent_events=1))
+        await other.append_event(fresh, event(5, []))
+        assert [each.id for each in (await service.get_session(**who)).events] == ["e1", "e2", "e4", "e5"]
+
+    asyncio.run(main())
+
+
+def test_appends_at_once_through_one_session_object_and_renames_are_not_stale(tmp_path: Path) -> None:
+    async def main() -> None:
+        service = SnapshotSessionService(tmp_path)
+        session = await service.create_session(app_name="shop", user_id="ada", session_id="s")
+        await asyncio.gather(*(service.append_event(session, event(number, [])) for number in range(1, 20)))
+        store = FilesystemStore(tmp_path)
+        [meta] = [each for each in await store.list() if each.messages]
+        await label(store, meta.session_id, lambda _: {"title": "Renamed"})
+        await service.append_event(session, event(20, []))
+        copied = type(session).model_validate_json(session.model_dump_json())  # as a runner elsewhere gets it
+        await service.append_event(copied, event(21, []))
+        found = await service.get_session(app_name="shop", user_id="ada", session_id="s")
+        assert found
+        assert {each.id for each in found.events} == {f"e{number}" for number in range(1, 22)}
+
+    asyncio.run(main())
+
+
 def test_an_event_is_durable_and_kept_once(tmp_path: Path) -> None:
     async def main() -> None:
         service = SnapshotSessionService(tmp_path)
@@ -129,9 +172,15 @@ def test_threads_with_loops_of_their_own_lose_no_event(tmp_path: Path) -> None:
     def work(name: int) -> None:
         async def main() -> None:
             service = SnapshotSessionService(tmp_path if name % 2 else FilesystemStore(tmp_path))
-            session = await service.get_session(**who)
-            for number in range(5):
-                await service.append_event(session, event(10 * name + number, PARTS[:1], user_last=number))
+            session, waiting = await service.get_session(**who), list(range(5))
+            while waiting:
+                new = event(10 * name + waiting[0], PARTS[:1], user_last=waiting[0])
+                try:
+                    await service.append_event(session, new)
+                except StaleSessionError:
+                    session = await service.get_session(**who)
+                else:
+                    del waiting[0]
 
         asyncio.run(main())
 
@@ -142,9 +191,9 @@ def test_threads_with_loops_of_their_own_lose_no_event(tmp_path: Path) -> None:
         each.join(120)
     found = asyncio.run(SnapshotSessionService(tmp_path).get_session(**who))
     assert found
-    assert {each.id for each in found.events} == {
+    assert sorted(each.id for each in found.events) == sorted(
         f"e{10 * name + number}" for name in range(4) for number in range(5)
-    }
+    )
 
 
 def test_an_object_in_the_state_is_kept_as_text_as_by_sqlite(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from agents import Runner
+from agents.extensions.memory.encrypt_session import EncryptedSession
 from agents.memory import Session, SessionSettings, SQLiteSession
 from agents.memory import session as sdk_session
 
@@ -81,6 +82,22 @@ def test_any_sequence_of_calls_behaves_as_sqlite(tmp_path: Path, seed: int) -> N
             items = chance.choices(ITEMS, k=chance.randrange(3))
             assert await step(ours, what, items, limit) == await step(theirs, what, items, limit)
         assert await ours.get_items(1000) == await theirs.get_items(1000)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("key", ["right", "wrong"])
+def test_items_of_an_encrypted_session_cannot_be_popped(tmp_path: Path, key: str) -> None:
+    """The SDK pops until an item opens: with a wrong key, it would empty any session but a `SQLiteSession`."""
+
+    async def main() -> None:
+        inner, said = SnapshotSession("s", tmp_path), {"role": "user", "content": "hello"}
+        await EncryptedSession("s", inner, "right").add_items([said, said])
+        with pytest.raises(InvalidInput, match="EncryptedSession"):
+            await EncryptedSession("s", inner, key).pop_item()
+        assert await EncryptedSession("s", inner, "right").get_items() == [said, said]
+        await inner.add_items([said])
+        assert await inner.pop_item() == said
 
     asyncio.run(main())
 

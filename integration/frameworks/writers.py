@@ -83,6 +83,7 @@ def _pydantic_ai(place: str) -> Writer:
 
 def _google_adk(place: str) -> Writer:
     exists = import_module("google.adk.errors.already_exists_error").AlreadyExistsError
+    stale = import_module("google.adk.errors").StaleSessionError
     event = import_module("google.adk.events").Event
     service = import_module("snapshot_plugin.frameworks.google_adk").SnapshotSessionService(place)
     who = {"app_name": "shop", "user_id": "ada", "session_id": "s"}
@@ -94,7 +95,12 @@ def _google_adk(place: str) -> Writer:
             return await service.get_session(**who)
 
     async def add(name: str) -> None:
-        await service.append_event(await session(), event(author="user", id=name))
+        while True:
+            try:
+                await service.append_event(await session(), event(author="user", id=name))
+            except stale:  # as its callers have to: get it again
+                continue
+            return
 
     return Writer(lambda name: asyncio.run(add(name)), lambda: [each.id for each in asyncio.run(session()).events])
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from snapshot_plugin.errors import InvalidInput, KeyMissing, MissingExtra
+from snapshot_plugin.errors import InvalidInput, KeyMissing
+from snapshot_plugin.extras import needs_extra
 
 __all__ = [
     "KEYRING_SERVICE",
@@ -172,14 +173,9 @@ class KeyringKey:
         return found
 
     def _ask(self, work: Callable[[Any], Any]) -> Any:
-        try:
+        with needs_extra("keyring", "keeping a key in the keyring needs the package keyring"):
             import keyring  # noqa: PLC0415 — an extra
             from keyring.errors import KeyringError  # noqa: PLC0415 — an extra
-        except ImportError as error:
-            raise MissingExtra(
-                "keeping a key in the keyring needs the package keyring",
-                hint="pip install 'snapshot-plugin[keyring]'",
-            ) from error
         try:
             return work(keyring)
         except KeyringError as error:

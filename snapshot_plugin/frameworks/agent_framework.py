@@ -14,16 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agent_framework import HistoryProvider, Message
-from agent_framework._sessions import filter_new_messages
-
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.agent_framework_messages import json_of, message_of
-from snapshot_plugin.frameworks.agent_framework_workflows import SnapshotCheckpointStorage
 from snapshot_plugin.frameworks.conversations import checked, described, reading
 from snapshot_plugin.frameworks.sessions import Key, LabelledSnapshot, OpenSessions, Place, new_session
 from snapshot_plugin.model.snapshot import Message as Stored
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("agent-framework", "sessions in agent-framework need the package agent-framework-core"):
+    from agent_framework import HistoryProvider, Message
+    from agent_framework._sessions import filter_new_messages
+
+    from snapshot_plugin.frameworks.agent_framework_workflows import SnapshotCheckpointStorage
 
 __all__ = ["SnapshotCheckpointStorage", "SnapshotHistoryProvider"]
 

@@ -14,8 +14,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from claude_agent_sdk import SessionStore, fold_session_summary
-
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.claude_entries import entry_of, message_of, model_of
 from snapshot_plugin.frameworks.conversations import checked, described, reading
 from snapshot_plugin.frameworks.sessions import (
@@ -33,6 +32,9 @@ from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("claude-agent-sdk", "sessions of the Claude Agent SDK need the package claude-agent-sdk"):
+    from claude_agent_sdk import SessionStore, fold_session_summary
 
 __all__ = ["SnapshotSessionStore"]
 

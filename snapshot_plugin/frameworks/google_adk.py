@@ -15,18 +15,13 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from google.adk.errors.already_exists_error import AlreadyExistsError
-from google.adk.errors.session_not_found_error import SessionNotFoundError
-from google.adk.events.event import Event
-from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
-from google.adk.sessions.session import Session
-from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.conversations import (
     FLOATS,
     checked,
@@ -51,6 +46,15 @@ from snapshot_plugin.frameworks.sessions import (
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("google-adk", "sessions of ADK need the package google-adk"):
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events.event import Event
+    from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+    from google.adk.sessions.session import Session
+    from google.adk.sessions.state import State
 
 __all__ = ["SnapshotSessionService"]
 
@@ -105,13 +109,17 @@ class SnapshotSessionService(BaseSessionService):
         return await in_thread(self._kept.shared_state, app_name, user_id)
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Add an event and apply its change of state; `SessionNotFoundError` if the session is not there."""
+        """Add an event and apply its change of state.
+
+        Raises:
+            StaleSessionError: another writer has added events since *session* was read. Nothing is added.
+            SessionNotFoundError: the session is not there.
+        """
         if event.partial:
             return event
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
-        key = (session.app_name, session.user_id, session.id)
-        if await in_thread(self._kept.append, key, event):
+        if await in_thread(self._kept.append, session, event):
             self._commit_event_to_session(session, event)
             session.last_update_time = event.timestamp
         return event
@@ -154,7 +162,9 @@ class _KeptSessions:
         if config and config.after_timestamp is not None:
             old = [at for at, event in enumerate(events) if event.timestamp < config.after_timestamp]
             events = events[old[-1] + 1 :] if old else events
-        return self._made(key, head.plugins, events)
+        found = self._made(key, head.plugins, events)
+        found._storage_update_marker = _marker(head.messages)  # noqa: SLF001 — where ADK's own services keep it
+        return found
 
     def listed(self, app_name: str, user_id: str | None) -> list[Session]:
         """See `list_sessions`."""
@@ -182,34 +192,45 @@ class _KeptSessions:
         """See `delete_session`."""
         self._session(key).delete()
 
-    def append(self, key: tuple[str, str, str], event: Event) -> bool:
-        """Save an event; False if it was there already. Shared state is saved first: that can be repeated."""
+    def append(self, given: Session, event: Event) -> bool:
+        """Save an event; False if *given* has it already. Shared state is saved first: that can be repeated."""
         with _as_json():
             message = message_of(event.model_dump(mode="json", exclude_none=True))
-        session, added = self._session(key), True
-        known = checked(session.current(), FRAMEWORK)
-        if known is None:
+        key = (given.app_name, given.user_id, given.id)
+        session = self._session(key)
+        with session.lock:  # appends at once through one session object follow each other, so none is stale
+            known = self._found(session.current(), key)
+            if _has(known, message):
+                # Either the call is repeated, or its first answer was lost and *given* is one event behind.
+                is_behind: bool = given._storage_update_marker == _marker(known.messages[:-1])  # noqa: SLF001 — as above
+                if is_behind:
+                    given._storage_update_marker = _marker(known.messages)  # noqa: SLF001 — as above
+                return is_behind
+            _must_not_be_stale(given, known)
+            own = self._share(key, event.actions.state_delta if event.actions else {})
+
+            def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
+                newest = self._found(head, key)
+                if _has(newest, message):
+                    return None
+                _must_not_be_stale(given, newest)
+                now = max(newest.updated_at, session.now())
+                facts: dict[str, Any] = {}
+                if event.model_version not in (None, newest.config.model):
+                    facts["config"] = newest.config.evolve(model=event.model_version)
+                grown = described(newest, (*newest.messages, message), added=(message,), updated_at=now, **facts)
+                return self._change(grown, key, own, event.timestamp)
+
+            session.change(change)
+            given._storage_update_marker = _marker((*known.messages, message))  # noqa: SLF001 — as above
+        return True
+
+    @staticmethod
+    def _found(head: SessionSnapshot | None, key: tuple[str, str, str]) -> SessionSnapshot:
+        found = checked(head, FRAMEWORK)
+        if found is None:
             raise SessionNotFoundError(f"Session {key[2]} not found.")
-        if _has(known, message):
-            return False
-        own = self._share(key, event.actions.state_delta if event.actions else {})
-
-        def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
-            nonlocal added
-            if head is None:
-                raise SessionNotFoundError(f"Session {key[2]} not found.")
-            added = not _has(head, message)
-            if not added:
-                return None
-            now = max(head.updated_at, session.now())
-            facts: dict[str, Any] = {}
-            if event.model_version not in (None, head.config.model):
-                facts["config"] = head.config.evolve(model=event.model_version)
-            grown = described(head, (*head.messages, message), added=(message,), updated_at=now, **facts)
-            return self._change(grown, key, own, event.timestamp)
-
-        session.change(change)
-        return added
+        return found
 
     def shared_state(self, app_name: str, user_id: str | None = None) -> dict[str, Any]:
         """The state of an app, or of a user of it."""
@@ -322,6 +343,23 @@ def _text_of(value: object) -> str:
 
 def _has(snapshot: SessionSnapshot, message: Message) -> bool:
     return any(each == message for each in snapshot.messages if each.id == message.id)
+
+
+def _marker(messages: Sequence[Message]) -> str:
+    """Which events a session has. Titles, tags and notes that people add do not make it stale."""
+    return f"{len(messages)} {messages[-1].id if messages else ''}"
+
+
+def _must_not_be_stale(given: Session, head: SessionSnapshot) -> None:
+    """Raise `StaleSessionError` if *head* has events that *given* lacks."""
+    if given._storage_update_marker is not None:  # noqa: SLF001 — where ADK's own services keep it
+        is_stale = given._storage_update_marker != _marker(head.messages)  # noqa: SLF001 — as above
+    else:  # from a list, or from elsewhere: compared as ADK's `DatabaseSessionService` does
+        last = given.events[-1].id if given.events else None
+        is_newer = head.plugins[FRAMEWORK]["last_update_time"] > given.last_update_time
+        is_stale = is_newer and last != (head.messages[-1].id if head.messages else None)
+    if is_stale:
+        raise StaleSessionError(f"Session {given.id} has been changed since it was read; get it again.")
 
 
 def _name(key: tuple[str, str, str]) -> str:

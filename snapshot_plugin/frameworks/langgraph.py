@@ -15,34 +15,37 @@ import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    get_checkpoint_id,
-    get_checkpoint_metadata,
-)
-from langgraph.checkpoint.serde.base import SerializerProtocol
-
 from snapshot_plugin.errors import InvalidInput, SnapshotError
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.checkpoints import CheckpointKey, Located
 from snapshot_plugin.frameworks.conversations import left_out, reading
-from snapshot_plugin.frameworks.langgraph_checkpoints import FRAMEWORK, Codec, core_of, metadata_of
-from snapshot_plugin.frameworks.langgraph_threads import (
-    Thread,
-    ancestors,
-    loaded,
-    matches,
-    thread_ids,
-)
 from snapshot_plugin.frameworks.sessions import Key, Place, open_place
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.recent import Recent
+
+with needs_extra("langgraph", "checkpoints of LangGraph need the package langgraph"):
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        get_checkpoint_id,
+        get_checkpoint_metadata,
+    )
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from snapshot_plugin.frameworks.langgraph_checkpoints import FRAMEWORK, Codec, core_of, metadata_of
+    from snapshot_plugin.frameworks.langgraph_threads import (
+        Thread,
+        ancestors,
+        loaded,
+        matches,
+        thread_ids,
+    )
 
 __all__ = ["SnapshotSaver"]
 

@@ -14,11 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from agents import Agent, Runner
-from agents.memory.session import SessionABC
-from agents.memory.session_settings import SessionSettings
-from agents.run_state import RunState
-
+from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.conversations import (
     FLOATS,
     checked,
@@ -40,6 +37,12 @@ from snapshot_plugin.frameworks.sessions import (
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+
+with needs_extra("openai-agents", "sessions of the OpenAI Agents SDK need the package openai-agents"):
+    from agents import Agent, Runner
+    from agents.memory.session import SessionABC
+    from agents.memory.session_settings import SessionSettings
+    from agents.run_state import RunState
 
 __all__ = ["SnapshotSession", "persistent_conversation"]
 
@@ -96,7 +99,12 @@ class SnapshotSession(SessionABC):
             self._counted[wrapper] = before[0] + given, before[1] + said
 
     async def pop_item(self, *, wrapper: Any = None) -> Any | None:  # noqa: ARG002 — all four methods must take it
-        """Remove and return the last item; None if there is none."""
+        """Remove and return the last item; None if there is none.
+
+        Raises:
+            InvalidInput: the SDK's `EncryptedSession` has stored the item. With a wrong key it would remove every
+                item of the session in search of one that it can read. Nothing is removed.
+        """
         return await self._run(self._pop)
 
     async def clear_session(self, *, wrapper: Any = None) -> None:  # noqa: ARG002 — as above
@@ -208,14 +216,20 @@ class SnapshotSession(SessionABC):
         )
 
     def _pop(self) -> Any | None:
-        popped: list[Message] = []
+        popped: list[Any] = []
 
         def without_last(before: tuple[Message, ...]) -> tuple[Message, ...]:
-            popped[:] = before[-1:]
+            popped[:] = self._items(item_of, before[-1:])
+            if popped and isinstance(popped[0], dict) and popped[0].get("__enc__") == 1:
+                raise InvalidInput(
+                    f"session {self.session_id!r} holds items of an EncryptedSession, which cannot be popped",
+                    session_id=self._session.session_id,
+                    hint="encrypt the store instead: SnapshotSession(session_id, place, key=...)",
+                )
             return before[:-1] if before else before
 
         self._replace(without_last)
-        return self._items(item_of, popped)[0] if popped else None
+        return popped[0] if popped else None
 
     def _keep(self, state: Any | None, messages: tuple[Message, ...] | None = None) -> None:
         """Set the kept run and the messages in one save. None means no run, or unchanged messages."""

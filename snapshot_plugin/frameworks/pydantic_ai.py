@@ -18,17 +18,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
-from pydantic_ai import Conversation
-from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.conversation_store import (
-    ConversationConflict,
-    ConversationEntry,
-    ConversationRecord,
-    ConversationStore,
-)
-from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.frameworks.conversations import checked, described, left_out, reading, title_of
 from snapshot_plugin.frameworks.pydantic_messages import json_of, message_of, model_of, prompt_of
 from snapshot_plugin.frameworks.sessions import (
@@ -45,6 +37,17 @@ from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Parent, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.recent import Recent
+
+with needs_extra("pydantic-ai", "conversations of pydantic-ai need the package pydantic-ai-slim"):
+    from pydantic_ai import Conversation
+    from pydantic_ai.agent import AbstractAgent
+    from pydantic_ai.conversation_store import (
+        ConversationConflict,
+        ConversationEntry,
+        ConversationRecord,
+        ConversationStore,
+    )
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 __all__ = ["SnapshotConversationStore", "persistent_conversation"]
 

@@ -87,14 +87,20 @@ async def recover(
 async def recover_if_abandoned(
     store: SnapshotStore, session_id: str, reducers: Mapping[str, Reduce], now: datetime
 ) -> Recovered | None:
-    """Recover one session if it has no owner; None if it has one, or if it was stopped properly."""
+    """Recover one session if it has no owner; None if it has one, or if it was stopped properly.
+
+    A session that could not be locked in time is reported, with a problem.
+    """
     place = place_of(store)
     if place is None:
         return None
     try:
         return await run_async(_recover_abandoned(place, session_id, reducers, now), store)
-    except SessionLocked:
-        return None
+    except SessionLocked as error:
+        # Usually another process took it just now. If not, nobody else recovers it.
+        if not await in_thread(place.is_abandoned, session_id):
+            return None
+        return Recovered(session_id=session_id, problem=error.message)
     except SnapshotError as error:
         return Recovered(session_id=session_id, problem=error.message)
 

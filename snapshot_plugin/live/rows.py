@@ -55,9 +55,11 @@ class RowPlace:
         hold.begin()
         return hold
 
-    def ask(self, session_id: str, request: str, *, seconds: float) -> str | None:
-        """Send a request to the session's owner on any node, through the database; None if it does not answer."""
-        return self._rows.ask(short_id(session_id), request, seconds=seconds)
+    def ask(self, requests: Mapping[str, str], *, seconds: float) -> dict[str, str]:
+        """Send each session's owner, on any node, a request through the database; the answers by session."""
+        names = {short_id(session_id): session_id for session_id in requests}
+        answers = self._rows.ask({sid: requests[names[sid]] for sid in names}, seconds=seconds)
+        return {names[sid]: answer for sid, answer in answers.items()}
 
     def owner(self, session_id: str) -> Owner | None:
         """See `LivePlace`."""
@@ -121,7 +123,7 @@ class RowHold:
         self._sid = short_id(session_id)
         self._previous = taken.previous
         self._lock = threading.Lock()
-        """Guards the order of appends. Never held during a flush."""
+        """Guards the order of appends, and which request was taken. Never held during a flush."""
         self._is_over = self._unsynced = False
         self._last = taken.last
         self._found = self._opened(taken)
@@ -154,11 +156,11 @@ class RowHold:
         return self._rows.seconds_left(self._sid, self.epoch)
 
     def _on_asked(self, request: str) -> None:
-        """Forward a request from another node to this process's own control socket."""
-        control = self._owner.control
-        if control and request != self._asked:
-            self._asked = request
-            threading.Thread(target=self._answer, args=(control, request), daemon=True).start()
+        """Forward a request from another node to this process's own control socket, and write the answer."""
+        with self._lock:
+            is_new, self._asked = request != self._asked, request
+        if self._owner.control and is_new:
+            self._answer(self._owner.control, request)
 
     def _answer(self, control: str, request: str) -> None:
         with contextlib.suppress(SnapshotError, OSError), socket.socket(socket.AF_UNIX) as line:

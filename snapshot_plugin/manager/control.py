@@ -32,7 +32,7 @@ from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Value
 
-__all__ = ["Answer", "Handler", "ask_owner", "serve_control"]
+__all__ = ["Answer", "Handler", "ask_elsewhere", "ask_owner", "serve_control"]
 
 _log = logging.getLogger(__name__)
 
@@ -121,9 +121,10 @@ async def ask_owner(
     """
     line = _line(request)
     if not owner.is_here:
-        if isinstance(place, RowPlace):
-            return await _ask_through(place, owner, request, timeout)
-        return _unreachable(f"it runs on {owner.host}")
+        session_id = str(request.get("session_id"))
+        return (await ask_elsewhere({session_id: owner}, {session_id: request}, timeout=timeout, place=place))[
+            session_id
+        ]
     if owner.control is None:
         return _unreachable("it has no control socket")
     try:
@@ -133,6 +134,27 @@ async def ask_owner(
         return _unreachable(f"no answer within {timeout:g} s")
     except _CALL_FAILED as error:
         return _unreachable(f"{type(error).__name__}: {error}")
+
+
+async def ask_elsewhere(
+    owners: Mapping[str, Owner],
+    requests: Mapping[str, Mapping[str, Any]],
+    *,
+    timeout: float,  # noqa: ASYNC109 — part of the promise, reported when over
+    place: object,
+) -> dict[str, Answer]:
+    """Send all *requests*, by session, to *owners* on other machines at once, and wait at most *timeout* seconds.
+
+    They are sent through *place*, where that is a database. Never raises because of the other side; see `Answer`.
+    """
+    if not isinstance(place, RowPlace):
+        return {name: _unreachable(f"it runs on {owners[name].host}") for name in requests}
+    lines = {name: _line({**request, "asked": new_id()}).decode().strip() for name, request in requests.items()}
+    try:
+        answers = await anyio.to_thread.run_sync(functools.partial(place.ask, lines, seconds=timeout))
+    except SnapshotError as error:
+        return {name: _unreachable(f"it runs on {owners[name].host}: {error}") for name in requests}
+    return {name: _told(owners[name], answers.get(name), timeout) for name in requests}
 
 
 # --- the asking side ---------------------------------------------------------------------------------------------
@@ -146,17 +168,13 @@ async def _ask(path: str, line: bytes) -> Answer:
         return _understood(await _receive(stream))
 
 
-async def _ask_through(place: RowPlace, owner: Owner, request: Mapping[str, Any], seconds: float) -> Answer:
-    line = _line({**request, "asked": new_id()}).decode().strip()
-    ask = functools.partial(place.ask, str(request.get("session_id")), line, seconds=seconds)
+def _told(owner: Owner, answer: str | None, seconds: float) -> Answer:
+    if answer is None:
+        return _unreachable(f"it runs on {owner.host}, and did not answer within {seconds:g} s")
     try:
-        told = await anyio.to_thread.run_sync(ask)
-        answer = json.loads(told) if told else None
-        if isinstance(answer, dict):
-            return _understood(answer)
-    except (SnapshotError, ValueError) as error:
+        return _understood(json.loads(answer))
+    except (ValueError, AttributeError) as error:  # not JSON, or not an object
         return _unreachable(f"it runs on {owner.host}: {error}")
-    return _unreachable(f"it runs on {owner.host}, and did not answer within {seconds:g} s")
 
 
 def _understood(answer: Mapping[str, Any]) -> Answer:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
@@ -21,7 +21,7 @@ from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.manager.control import Answer, ask_owner, serve_control
+from snapshot_plugin.manager.control import Answer, ask_elsewhere, ask_owner, serve_control
 from snapshot_plugin.manager.events import Reporter
 from snapshot_plugin.manager.labels import TRIGGER
 from snapshot_plugin.model.ids import new_id
@@ -32,11 +32,8 @@ __all__ = ["ReachableSession", "answer_request", "ask_everyone", "save_everyone"
 _TRIGGER = "snapshot_all"
 
 
-class _Work(NamedTuple):
-    """One session to save, and its outcome if the save times out."""
-
-    save: Callable[[], Awaitable[Outcome]]
-    too_late: Outcome
+Job = Callable[[], Awaitable[Sequence[Outcome]]]
+"""Saves one session, or several, in bounded time."""
 
 
 async def save_everyone(
@@ -46,14 +43,16 @@ async def save_everyone(
 
     A session that is not finished *within* seconds counts as not saved.
     """
-    asking = await _asking(place, tag, within)
-    saving = {
-        session_id: _Work(
-            functools.partial(session.save_as, _TRIGGER, (tag,)), Outcome.timed_out(session_id, within)
+    saving = [
+        functools.partial(
+            _in_time,
+            functools.partial(session.save_as, _TRIGGER, (tag,)),
+            within,
+            Outcome.timed_out(session_id, within),
         )
         for session_id, session in own.items()
-    }
-    return await _all_at_once(asking | saving, within)
+    ]
+    return await _all_at_once([*await _asking(place, tag, within, but=own), *saving])
 
 
 async def ask_everyone(
@@ -63,19 +62,35 @@ async def ask_everyone(
 
     Without a *tag*, retention treats the snapshots like any other.
     """
-    asking = await _asking(place_of(store), tag, within)
-    chosen = {session_id: work for session_id, work in asking.items() if only is None or session_id in only}
-    return await _all_at_once(chosen, within)
+    return await _all_at_once(await _asking(place_of(store), tag, within, only=only))
 
 
-async def _asking(place: LivePlace | None, tag: str | None, within: float) -> dict[str, _Work]:
-    owners = await anyio.to_thread.run_sync(place.owners) if place else {}
-    return {
-        session_id: _Work(
-            functools.partial(_ask, session_id, owner, tag, within, place), _silent(session_id, owner, within)
+async def _asking(
+    place: LivePlace | None,
+    tag: str | None,
+    within: float,
+    *,
+    only: Collection[str] | None = None,
+    but: Collection[str] = (),
+) -> list[Job]:
+    """A job for each owner's session on this machine, and one for all that are elsewhere."""
+    owners = {
+        session_id: owner
+        for session_id, owner in (await anyio.to_thread.run_sync(place.owners) if place else {}).items()
+        if session_id not in but and (only is None or session_id in only)
+    }
+    elsewhere = {session_id: owner for session_id, owner in owners.items() if not owner.is_here}
+    jobs: list[Job] = [
+        functools.partial(
+            _in_time,
+            functools.partial(_ask, session_id, owner, tag, within, place),
+            within,
+            _silent(session_id, owner, within),
         )
         for session_id, owner in owners.items()
-    }
+        if session_id not in elsewhere
+    ]
+    return [*jobs, functools.partial(_ask_elsewhere, elsewhere, tag, within, place)] if elsewhere else jobs
 
 
 def _silent(session_id: str, owner: Owner, within: float) -> Outcome:
@@ -84,17 +99,22 @@ def _silent(session_id: str, owner: Owner, within: float) -> Outcome:
     return Outcome(session_id=session_id, status="not_reachable", owner=owner, problem=problem)
 
 
-async def _all_at_once(works: Mapping[str, _Work], within: float) -> list[Outcome]:
-    outcomes = {session_id: work.too_late for session_id, work in works.items()}
+async def _in_time(save: Callable[[], Awaitable[Outcome]], within: float, too_late: Outcome) -> Sequence[Outcome]:
+    with anyio.move_on_after(within):
+        return [await save()]
+    return [too_late]
 
-    async def run(session_id: str, work: _Work) -> None:
-        with anyio.move_on_after(within):
-            outcomes[session_id] = await work.save()
+
+async def _all_at_once(jobs: Sequence[Job]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+
+    async def run(job: Job) -> None:
+        outcomes.extend(await job())
 
     async with anyio.create_task_group() as saving:
-        for session_id, work in works.items():
-            saving.start_soon(run, session_id, work)
-    return [outcomes[session_id] for session_id in sorted(outcomes)]
+        for job in jobs:
+            saving.start_soon(run, job)
+    return sorted(outcomes, key=lambda outcome: outcome.session_id)
 
 
 class ReachableSession(Protocol):
@@ -143,9 +163,21 @@ async def serve_sessions(
             task_status.started(None)
 
 
+def _request(session_id: str, tag: str | None) -> dict[str, Any]:
+    return {"op": "snapshot", "session_id": session_id, "tag": tag}
+
+
 async def _ask(session_id: str, owner: Owner, tag: str | None, within: float, place: LivePlace | None) -> Outcome:
-    request = {"op": "snapshot", "session_id": session_id, "tag": tag}
-    return _outcome(session_id, owner, await ask_owner(owner, request, timeout=within, place=place))
+    answer = await ask_owner(owner, _request(session_id, tag), timeout=within, place=place)
+    return _outcome(session_id, owner, answer)
+
+
+async def _ask_elsewhere(
+    owners: Mapping[str, Owner], tag: str | None, within: float, place: LivePlace | None
+) -> Sequence[Outcome]:
+    requests = {session_id: _request(session_id, tag) for session_id in owners}
+    answers = await ask_elsewhere(owners, requests, timeout=within, place=place)
+    return [_outcome(session_id, owner, answers[session_id]) for session_id, owner in owners.items()]
 
 
 def _outcome(session_id: str, owner: Owner, answer: Answer) -> Outcome:

@@ -7,7 +7,9 @@ metric with one series per session is expensive to store.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from inspect import signature
 from typing import Any
 
 from snapshot_plugin.manager.events import (
@@ -138,7 +140,19 @@ def opentelemetry_subscriber(meter_provider: Any = None) -> Subscriber | None:
         from opentelemetry import metrics  # noqa: PLC0415 — optional, and slow to import
     except ImportError:
         return None
-    return _Instruments(metrics.get_meter("snapshot_plugin", meter_provider=meter_provider))
+    return _Instruments(
+        metrics.get_meter("snapshot_plugin", version("snapshot-plugin"), meter_provider=meter_provider)
+    )
+
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BYTES = tuple(1 << power for power in range(8, 30, 2))
+
+
+def _buckets(meter: Any, boundaries: Sequence[float]) -> dict[str, Any]:
+    """The argument that sets a histogram's buckets. The default ones are made for milliseconds."""
+    name = "explicit_bucket_boundaries_advisory"  # new in OpenTelemetry 1.30
+    return {name: boundaries} if name in signature(meter.create_histogram).parameters else {}
 
 
 class _Instruments:
@@ -149,9 +163,14 @@ class _Instruments:
         )
         self._restores = meter.create_counter("asnap.restores", unit="{session}", description="Restores, by grade")
         self._recovered = meter.create_counter("asnap.recovered", unit="{session}", description="Spools recovered")
-        self._size = meter.create_histogram("asnap.snapshot.size", unit="By", description="Bytes per save")
-        self._duration = meter.create_histogram("asnap.snapshot.duration", unit="s", description="Time per save")
-        self._restore = meter.create_histogram("asnap.restore.duration", unit="s", description="Time per restore")
+        sizes, times = _buckets(meter, _BYTES), _buckets(meter, _SECONDS)
+        self._size = meter.create_histogram("asnap.snapshot.size", unit="By", description="Bytes per save", **sizes)
+        self._duration = meter.create_histogram(
+            "asnap.snapshot.duration", unit="s", description="Time per save", **times
+        )
+        self._restore = meter.create_histogram(
+            "asnap.restore.duration", unit="s", description="Time per restore", **times
+        )
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -162,7 +181,7 @@ class _Instruments:
             case SnapshotSkipped():
                 self._snapshots.add(1, {"outcome": "skipped", "reason": event.reason})
             case SnapshotFailed():
-                self._failures.add(1, {"operation": event.operation, "code": event.code})
+                self._failures.add(1, {"operation": event.operation, "error.type": event.code})
             case SessionRestored():
                 self._restores.add(1, {"grade": event.grade})
                 self._restore.record(event.duration)

@@ -18,7 +18,6 @@ from urllib.parse import unquote, urlsplit
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import (
     InvalidInput,
-    MissingExtra,
     SessionLocked,
     SnapshotCorrupted,
     SnapshotError,
@@ -26,21 +25,18 @@ from snapshot_plugin.errors import (
     StoreNotFound,
     StoreUnavailable,
 )
-
-try:
-    from obstore.store import AzureStore, GCSStore, S3Store
-
-    from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
-except ImportError as error:
-    raise MissingExtra(
-        "object stores need the library obstore", hint="pip install 'snapshot-plugin[s3]'"
-    ) from error
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import MARKER, parse_marker, without_marker
-from snapshot_plugin.store.objects import LEDGER_BYTES, ObjectLog
+
+with needs_extra("s3", "object stores need the library obstore"):
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
+    from snapshot_plugin.store.objects import LEDGER_BYTES, ObjectLog
 
 T = TypeVar("T")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import Histogram, Meter, NoOpMeter, NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -123,7 +125,7 @@ async def test_opentelemetry_gets_the_numbers_a_manager_counts() -> None:
     assert points["asnap.snapshot.size"] == [({}, sum(sizes))]
     assert points["asnap.restores"] == [({"grade": "snapshot"}, counted.restored["snapshot"])]
     assert points["asnap.failures"] == [
-        ({"operation": "restore", "code": "store_unavailable"}, counted.failed["restore"])
+        ({"operation": "restore", "error.type": "store_unavailable"}, counted.failed["restore"])
     ]
 
 
@@ -140,14 +142,45 @@ def test_opentelemetry_instruments_carry_the_same_numbers_and_no_session_ids() -
         ({"outcome": "skipped", "reason": "unchanged"}, 1),
     ]
     assert points["asnap.failures"] == [
-        ({"operation": "save", "code": "store_unavailable"}, 1),
-        ({"operation": "restore", "code": "corrupted"}, 1),
+        ({"operation": "save", "error.type": "store_unavailable"}, 1),
+        ({"operation": "restore", "error.type": "corrupted"}, 1),
     ]
     assert points["asnap.restores"] == [({"grade": "native-load"}, 1)]
     assert points["asnap.recovered"] == [({"outcome": "recovered"}, 1)]
     assert points["asnap.snapshot.size"] == [({}, 400)]
     assert points["asnap.snapshot.duration"] == [({}, 2.0)]
     assert points["asnap.restore.duration"] == [({}, 0.25)]
+
+
+@pytest.mark.requirement("MANAGER-METRIC-OTEL")
+def test_opentelemetry_histograms_tell_milliseconds_and_kilobytes_apart() -> None:
+    reader = InMemoryMetricReader()
+    subscriber = opentelemetry_subscriber(MeterProvider(metric_readers=[reader]))
+    assert subscriber is not None
+    for size, seconds in ((300, 0.002), (300_000, 0.2), (30_000_000, 2.0)):
+        subscriber(_saved(size, seconds))
+    data = reader.get_metrics_data()
+    assert data is not None
+    (scope,) = data.resource_metrics[0].scope_metrics
+    assert scope.scope.version == version("snapshot-plugin")
+    for metric in scope.metrics:
+        if metric.name in {"asnap.snapshot.size", "asnap.snapshot.duration"}:
+            (point,) = metric.data.data_points
+            assert sorted(getattr(point, "bucket_counts", ()), reverse=True)[:4] == [1, 1, 1, 0], metric.name
+
+
+def test_opentelemetry_before_1_30_gets_histograms_without_advice() -> None:
+    class OldMeter(NoOpMeter):
+        def create_histogram(self, name: str, unit: str = "", description: str = "") -> Histogram:  # type: ignore[override]
+            return super().create_histogram(name, unit, description)
+
+    class OldProvider(NoOpMeterProvider):
+        def get_meter(self, name: str, *_: Any, **__: Any) -> Meter:
+            return OldMeter(name)
+
+    subscriber = opentelemetry_subscriber(OldProvider())
+    assert subscriber is not None
+    subscriber(_saved(1, 1.0))
 
 
 def test_without_opentelemetry_no_instruments_are_made(monkeypatch: pytest.MonkeyPatch) -> None:

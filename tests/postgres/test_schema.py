@@ -42,7 +42,7 @@ def test_tables_of_an_older_release_are_migrated_once_and_keep_their_sessions(po
     PostgresStore(postgres_url, background=False).sync.save(make_snapshot("a", session_id="old"))
     database = Database(Address.parse(postgres_url))
     with database.transaction("schema"):
-        database.rows("ALTER TABLE {live} DROP COLUMN asked, DROP COLUMN answer")
+        database.rows("ALTER TABLE {live} DROP COLUMN asked, DROP COLUMN answer, DROP COLUMN asked_until")
         database.rows("DROP FUNCTION {extend}")
         database.rows("UPDATE {meta} SET value = '1' WHERE name = 'version'")
 

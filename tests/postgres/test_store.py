@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from snapshot_plugin.live.place import place_of
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.snapshot import with_upto
 from snapshot_plugin.store.postgres.address import Address
-from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.database import Database, Row
 from snapshot_plugin.store.postgres.outcomes import LostConnection
 from snapshot_plugin.store.postgres.pool import Pool
 from snapshot_plugin.store.postgres.store import PostgresStore
@@ -185,15 +185,18 @@ class TestRefusals:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements of the test's own thread: leases are renewed in others, also those of other tests."""
     statements: list[str] = []
-    rows = Database.rows
     this_thread = threading.get_ident()
 
-    def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
-        if threading.get_ident() == this_thread:
-            statements.append(text)
-        return rows(database, text, *values)
+    def counting(method: Callable[..., list[Row]]) -> Callable[..., list[Row]]:
+        def counted(database: Database, text: str, *values: object) -> list[Row]:
+            if threading.get_ident() == this_thread:
+                statements.append(text)
+            return method(database, text, *values)
 
-    monkeypatch.setattr(Database, "rows", counted)
+        return counted
+
+    for name in ("rows", "read"):
+        monkeypatch.setattr(Database, name, counting(getattr(Database, name)))
     return statements
 
 

@@ -91,6 +91,8 @@ _RECOVERY = section(
         "A node without its database pauses its agent, and shows nothing more, before another node can take over.",
     ),
     done("MANAGER-LEASE-ROLLBACK", "After a rollback of the database a session has one owner, who saves it again."),
+    done("MANAGER-LEASE-FROZEN", "An owner that freezes in mid-save loses the session when its lease ends."),
+    done("MANAGER-RECOVER-LOCKED", "Recovery names the sessions that it could not lock."),
     done("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),
     done("MANAGER-CONTROL-SILENT", "An owner that does not answer is reported as not reachable, in bounded time."),
 )
@@ -99,6 +101,8 @@ _DEPLOY = section(
     "snapshot_plugin/manager/manager.py: snapshot_all",
     done("MANAGER-ALL-EACH", "snapshot_all reports each live session, with the tag on its snapshot."),
     done("MANAGER-ALL-TIMEOUT", "snapshot_all ends within its timeout and names what was not saved."),
+    done("MANAGER-ALL-KILLED", "A process that is killed while it asks other nodes does not block the next one."),
+    done("MANAGER-ALL-MANY", "Hundreds of sessions on other nodes are asked for at once."),
 )
 
 _EVENTS = section(

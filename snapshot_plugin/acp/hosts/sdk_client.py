@@ -27,6 +27,7 @@ from snapshot_plugin.acp.replay import replay
 from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, MissingExtra
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.manager import SnapshotManager
@@ -304,11 +305,8 @@ def connect(
     Raises:
         MissingExtra: the SDK is not installed, or its version is not supported.
     """
-    try:
+    with needs_extra("acp", "this needs agent-client-protocol, the SDK"):
         import acp  # noqa: PLC0415 — heavy, and an extra
-    except ModuleNotFoundError as error:
-        hint = "pip install 'snapshot-plugin[acp]'"
-        raise MissingExtra("this needs agent-client-protocol, the SDK", hint=hint) from error
     connection: Any = acp.connect_to_agent(client, transport, use_unstable_protocol=unstable)
     return connection, tap_connection(connection, make)
 

@@ -14,7 +14,7 @@ import anyio
 import click
 
 from snapshot_plugin.cli.layout import process
-from snapshot_plugin.errors import MissingExtra
+from snapshot_plugin.extras import needs_extra
 
 __all__ = ["command"]
 
@@ -50,10 +50,8 @@ def command(*, store: str | None, project: Path | None, all_projects: bool, port
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing to write before it serves; the server has its own
     gc.disable()  # importing makes no garbage
-    try:
+    with needs_extra("mcp", "asnap mcp needs the package mcp"):
         from snapshot_plugin.memory.server.serve import MemoryServer, serve_http, serve_stdio
-    except ImportError as error:
-        raise MissingExtra(f"asnap mcp needs {error.name}", hint="pip install 'snapshot-plugin[mcp]'") from error
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.cli.output import Output
     from snapshot_plugin.memory.place import literal_project

@@ -19,7 +19,7 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.codec.sources import without_keys
-from snapshot_plugin.errors import MissingExtra
+from snapshot_plugin.extras import needs_extra
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
@@ -49,13 +49,9 @@ async def command(call: Call, *, ref: str | None, port: int, read_only: bool, no
     sessions, so keep it private. Keys and passphrases are asked for here, never in the page.
     """
     gc.enable()  # it may run for days (see __main__)
-    try:
+    with needs_extra("ui", "asnap ui needs the packages starlette and uvicorn"):
         from snapshot_plugin.web.server import application, listening, new_token, serve
         from snapshot_plugin.web.site import Site
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
-            raise
-        raise MissingExtra("asnap ui needs more packages", hint="pip install 'snapshot-plugin[ui]'") from error
 
     async with call.opened() if read_only else call.store() as store:
         path = await _path(store, ref)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
+from psycopg import ClientCursor
 from psycopg import errors as refusals
+from psycopg.adapt import Dumper
 
 from snapshot_plugin.errors import (
     SessionLocked,
@@ -30,6 +33,20 @@ IDLE_SECONDS = 60.0
 """How long a transaction may wait for its process, which may have much to compress."""
 _LONGEST = 300
 _NAMES = ("meta", "sessions", "segments", "frames", "quarantine", "keys", "operations", "live", "spool", "extend")
+
+
+class _BytesDumper(Dumper):
+    """Bytes within the text of a statement. The driver's own way takes twice the time for large frames."""
+
+    oid = psycopg.postgres.types["bytea"].oid
+
+    def dump(self, obj: bytes) -> bytes:
+        """As an element of an array."""
+        return b"\\x" + obj.hex().encode()
+
+    def quote(self, obj: bytes) -> bytes:
+        """As a value."""
+        return b"decode('" + binascii.b2a_base64(obj, newline=False) + b"','base64')"
 
 
 class Database:
@@ -61,36 +78,50 @@ class Database:
         with self._connection() as connection:
             return self._asked(connection, statement, values)
 
+    def read(self, statement: str, *values: Any) -> list[Row]:
+        """What a query returns that locks nothing; like `rows`, and faster if that is much data."""
+        pinned = self._pinned
+        if pinned is not None:
+            return self._asked(pinned, statement, values)
+        with self._connection() as connection, self.translated():
+            return connection.cursor(binary=True).execute(self.sql(statement), values).fetchall()
+
     def later(self, statement: str, *values: Any) -> None:
         """Run a statement that returns nothing, inside `transaction`, together with the next one or the commit."""
         self._thread.waiting.append((self.sql(statement), values))
 
     def _asked(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Row]:
         with self.translated():
-            cursor = connection.cursor(binary=True)
-            self._send(connection, lambda: cursor.execute(self.sql(statement), values or None))
+            cursor = self._send(connection, self.sql(statement), values)
             return cursor.fetchall() if cursor.description else []
 
-    def _send(self, connection: Connection, last: Callable[[], object]) -> None:
-        """Send what waits, and *last*, in one round trip."""
-        waiting: list[tuple[bytes, Sequence[Any]]] = getattr(self._thread, "waiting", [])
-        if not waiting or connection is not self._pinned:
-            last()
-            return
-        statements, self._thread.waiting = waiting, []
-        with connection.pipeline():
-            for text, values in statements:
-                connection.execute(text, values or None)
-            last()
+    def _send(self, connection: Connection, statement: bytes, values: Sequence[Any] = ()) -> ClientCursor[Row]:
+        """Send what waits, and *statement*, in one message; the cursor has the result of *statement*.
+
+        The driver puts the values into the text. With values sent apart, a statement is five messages. If the
+        network or this process freezes between two of them, the server waits without any timeout, and keeps the
+        locks: even those of a statement that is a transaction of its own.
+        """
+        waiting: list[tuple[bytes, Sequence[Any]]] = []
+        if connection is self._pinned:
+            waiting, self._thread.waiting = self._thread.waiting, []
+        parts = [*waiting, (statement, values)]
+        # A statement without values may contain percent signs.
+        text = b";".join(part if given else part.replace(b"%", b"%%") for part, given in parts)
+        cursor = ClientCursor(connection)
+        cursor.adapters.register_dumper(bytes, _BytesDumper)
+        cursor.execute(text, [value for _, given in parts for value in given])
+        while cursor.nextset():
+            pass
+        return cursor
 
     def script(self, statements: str) -> None:
-        """Run several statements, inside `transaction`. They return nothing."""
+        """Run several statements without values, inside `transaction`. They return nothing."""
         pinned = self._pinned
         if pinned is None:
             raise RuntimeError("a script runs inside a transaction")
         with self.translated():
-            self._send(pinned, lambda: pinned.execute("SELECT"))
-            pinned.execute(self.sql(statements))
+            self._send(pinned, self.sql(statements))
 
     @contextlib.contextmanager
     def transaction(
@@ -99,7 +130,7 @@ class Database:
         """Run what the thread does inside as one transaction: committed at the end, rolled back on an error.
 
         *lock* names what other transactions with the same name are kept from meanwhile. Nested calls join the
-        outer transaction. The server ends a transaction that hears nothing from us for *idle* seconds.
+        outer transaction. The server ends a transaction that receives no statement for *idle* seconds.
 
         Raises:
             SessionLocked: another transaction keeps the lock; without *wait*, at once.
@@ -115,7 +146,7 @@ class Database:
                     self._try(lock)
                 yield
                 with self.translated():
-                    self._send(connection, lambda: connection.execute("COMMIT"))
+                    self._send(connection, b"COMMIT")
             except BaseException:
                 with contextlib.suppress(psycopg.Error):
                     connection.execute("ROLLBACK")

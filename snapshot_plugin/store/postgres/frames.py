@@ -159,7 +159,7 @@ class RowLog(TrashRows):
         ]
 
     def _read(self, segment: int) -> bytes:
-        rows = self._database.rows("SELECT data FROM {frames} WHERE segment = %s ORDER BY n", segment)
+        rows = self._database.read("SELECT data FROM {frames} WHERE segment = %s ORDER BY n", segment)
         if not rows:
             raise FileNotFoundError(f"segment {segment}")
         return b"".join(data for (data,) in rows)
@@ -192,7 +192,7 @@ class RowLog(TrashRows):
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
-        rows = self._database.rows(_TAIL, short_id(session_id))
+        rows = self._database.read(_TAIL, short_id(session_id))
         data: bytes = rows[0][0] if rows else b""
         return data if last_frame(data) else None
 
@@ -207,7 +207,7 @@ class RowLog(TrashRows):
     def _listed(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
         wanted = "sid = %s" if only is not None else "labels @> %s" if labels else "%s"
         value = short_id(only) if only is not None else _marks(labels) if labels else True
-        rows = self._database.rows(_LIST.replace("%s", wanted, 1), value, _LISTED_BYTES)
+        rows = self._database.read(_LIST.replace("%s", wanted, 1), value, _LISTED_BYTES)
         return [SessionEntry(session_id, size, tail=tail) for session_id, size, tail in rows]
 
     # Writing ---------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class RowLog(TrashRows):
         """See `FrameLog`."""
         name = short_id(session_id) if session_id is not None else None
         query = "SELECT sid, id, first, data FROM {quarantine} WHERE sid = %s OR %s::text IS NULL ORDER BY id"
-        rows = self._database.rows(query, name, name)
+        rows = self._database.read(query, name, name)
         return [
             (sid, Segment(f"quarantine/{number}", first, 1 << 62, rewritten=True, read=partial(bytes, data)))
             for sid, number, first, data in rows

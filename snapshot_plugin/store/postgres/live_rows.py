@@ -18,7 +18,9 @@ import contextlib
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from snapshot_plugin.errors import Fenced, SnapshotError, StoreUnavailable
@@ -53,7 +55,8 @@ WHERE l.taken <= %s AND (l.owner IS NULL OR l.until <= clock_timestamp()) RETURN
 _RENEW = f"""
 {_FAST} ours AS (SELECT * FROM unnest(%s::text[], %s::bigint[]) AS o (sid, epoch))
 UPDATE {{live}} l SET until = {_PROLONGED} FROM ours, fast
-WHERE l.sid = ours.sid AND l.epoch = ours.epoch AND fast.set = 'off' RETURNING l.sid, l.asked
+WHERE l.sid = ours.sid AND l.epoch = ours.epoch AND fast.set = 'off'
+RETURNING l.sid, CASE WHEN l.asked_until > clock_timestamp() THEN l.asked END
 """
 _RELEASE = """
 WITH released AS (
@@ -74,13 +77,35 @@ SELECT {_NEXT_EPOCH}, taken, owner, base, last, owner IS NOT NULL AND until > cl
        extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8
 FROM {{live}} WHERE sid = %s FOR UPDATE
 """
-_ASK_AGAIN = 0.1
-_ASK = """
-UPDATE {live} SET asked = %s, answer = NULL
-WHERE sid = %s AND owner IS NOT NULL AND asked IS NULL RETURNING sid
+_POLL_SECONDS = 0.1
+_ASKED_SECONDS = 3.0
+"""How long a request counts after a process was killed that waits for its answer."""
+_ASK = f"""
+WITH free AS (
+    SELECT l.sid, r.request FROM {{live}} l JOIN unnest(%s::text[], %s::text[]) AS r (sid, request) USING (sid)
+    WHERE l.owner IS NOT NULL
+      AND (l.asked IS NULL OR l.asked = r.request OR l.asked_until <= clock_timestamp())
+    FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE {{live}} l SET asked = free.request, answer = CASE WHEN l.asked = free.request THEN l.answer END,
+    asked_until = {_PROLONGED}
+FROM free WHERE l.sid = free.sid
 """
-_ANSWERED = "SELECT answer FROM {live} WHERE sid = %s AND asked = %s AND answer IS NOT NULL"
-_ASK_NO_MORE = "UPDATE {live} SET asked = NULL, answer = NULL WHERE sid = %s AND asked = %s"
+"""Ask, or prolong the request. Rows that are locked are left for the next time: an owner renews many rows at once,
+so waiting for one of them while we have locked others could end in a deadlock."""
+_ANSWERED = """
+SELECT l.sid, l.answer FROM {live} l JOIN unnest(%s::text[], %s::text[]) AS r (sid, request) USING (sid)
+WHERE l.asked = r.request AND l.answer IS NOT NULL
+"""
+_ASK_NO_MORE = """
+WITH ours AS (
+    SELECT l.sid FROM {live} l JOIN unnest(%s::text[], %s::text[]) AS r (sid, request) USING (sid)
+    WHERE l.asked = r.request FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE {live} l SET asked = NULL, answer = NULL FROM ours WHERE l.sid = ours.sid
+"""
+_ANSWERING = 8
+"""How many requests of other nodes this process carries out at once."""
 _ABANDONED = """
 SELECT sid FROM {live} l WHERE (l.owner IS NOT NULL AND l.until <= clock_timestamp()) OR (
     l.owner IS NULL AND EXISTS (SELECT 1 FROM {spool} s WHERE s.sid = l.sid AND s.token = '' AND s.n > l.base))
@@ -165,14 +190,15 @@ class LiveRows:
         asked: Callable[[str], None],
         rolled_back: Callable[[], None],
     ) -> None:
-        """Renew the lease from now on. The functions are called from any thread, and must be quick.
+        """Renew the lease from now on. The functions are called from other threads, and must be quick.
 
         Args:
             session_id: the session.
             taken: what `taking` gave.
             owner: who has the session, for others.
             fenced: called once the session is not ours any more; raises `SnapshotError` to be called again.
-            asked: called with what another node asks (`ask`), perhaps several times until `answer` is called.
+            asked: called in a thread of its own with what another node asks (`ask`), perhaps several times until
+                `answer` is called.
             rolled_back: called if the database lost the take, and we have it again: newer records and snapshots
                 are lost too.
         """
@@ -230,15 +256,18 @@ class LiveRows:
     def _renew_all(self, held: Mapping[str, _Held]) -> None:
         epochs, sent = [each.epoch for each in held.values()], _now()
         found: dict[str, str | None] = dict(self._database.rows(_RENEW, list(held), epochs, self.lease))
+        asked = deque[Callable[[], None]]()
         for session_id, each in held.items():
             if session_id in found:
                 self._prolonged(session_id, each.epoch, sent)
                 if request := found[session_id]:
-                    each.asked(request)
+                    asked.append(partial(each.asked, request))
             elif not self._is_reclaimed(session_id, each.epoch):
                 with contextlib.suppress(SnapshotError):  # not known for sure: ask again
                     each.fenced()
                     self.let_go(session_id, each.epoch)
+        for _ in range(min(_ANSWERING, len(asked))):
+            threading.Thread(target=_call_all, args=(asked,), name="asnap-answer", daemon=True).start()
 
     def _is_reclaimed(self, session_id: str, epoch: int) -> bool:
         """Whether the database had only forgotten that the session is ours, and knows it again now."""
@@ -254,23 +283,26 @@ class LiveRows:
 
     # Asking an owner on another node ---------------------------------------------------------------------
 
-    def ask(self, session_id: str, request: str, *, seconds: float) -> str | None:
-        """Leave a request for the owner, which finds it when it renews its lease; its answer, or None in time.
+    def ask(self, requests: Mapping[str, str], *, seconds: float) -> dict[str, str]:
+        """Leave a request for the owner of each session, and return the answers that come in time.
 
-        One request is under way at a time. Requests differ, so that an answer is known to be to ours.
+        An owner finds its requests when it renews its leases. A session has one request at a time; ours waits until
+        another one is answered, or until its sender is dead. Requests differ, so an answer is known to be to ours.
         """
-        deadline, is_asked = time.monotonic() + seconds, False
+        deadline, ask_again = time.monotonic() + seconds, 0.0
+        waiting, answers = dict(requests), dict[str, str]()
         try:
-            while time.monotonic() < deadline:
-                is_asked = is_asked or bool(self._database.rows(_ASK, request, session_id))
-                answer = self._database.rows(_ANSWERED, session_id, request)
-                if answer:
-                    return str(answer[0][0])
-                time.sleep(_ASK_AGAIN)  # in a worker thread
+            while waiting and (now := time.monotonic()) < deadline:
+                if now >= ask_again:
+                    ask_again = now + _ASKED_SECONDS / 3
+                    self._database.rows(_ASK, list(waiting), list(waiting.values()), _ASKED_SECONDS)
+                for session_id, answer in self._database.rows(_ANSWERED, list(waiting), list(waiting.values())):
+                    answers[session_id] = answer
+                    del waiting[session_id]
+                time.sleep(_POLL_SECONDS if waiting else 0)  # in a worker thread
         finally:
-            if is_asked:
-                self._database.rows(_ASK_NO_MORE, session_id, request)
-        return None
+            self._database.rows(_ASK_NO_MORE, list(requests), list(requests.values()))
+        return answers
 
     def answer(self, session_id: str, epoch: int, request: str, answer: str) -> None:
         """Answer *request*, if its sender still waits and the session is still ours."""
@@ -370,7 +402,7 @@ class LiveRows:
     def set_aside(self, session_id: str, *, first: int, last: int) -> str | None:
         """Keep the records from number *first* on where nothing reads them; numbers continue behind *last*."""
         token = f"aside-{new_id()}"
-        with self._database.transaction():
+        with self._database.transaction(idle=self.lease):
             moved = self._database.rows(
                 "UPDATE {spool} SET token = %s WHERE sid = %s AND token = '' AND n >= %s RETURNING n",
                 token, session_id, first,
@@ -429,7 +461,7 @@ class LiveRows:
     def records(self, session_id: str) -> list[tuple[int, bytes]]:
         """The records of the spool: number and body."""
         self._prepare()
-        records = self._database.rows(
+        records = self._database.read(
             "SELECT n, body FROM {spool} JOIN {live} USING (sid)"
             " WHERE sid = %s AND token = '' AND n > base ORDER BY n",
             session_id,
@@ -444,6 +476,13 @@ class LiveRows:
         else:
             found = self._database.rows(f"SELECT sid FROM ({_ABANDONED}) a WHERE a.sid = %s", session_id)
         return [sid for (sid,) in found]
+
+
+def _call_all(calls: deque[Callable[[], None]]) -> None:
+    """Make the calls, together with other threads that take from the same queue."""
+    with contextlib.suppress(IndexError):  # it is empty
+        while True:
+            calls.popleft()()
 
 
 def fenced_error(session_id: str) -> Fenced:

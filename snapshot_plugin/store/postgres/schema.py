@@ -105,7 +105,12 @@ END $$
 """
 """A save in one statement, for a writer that knows the newest segment. Its plans are kept by the connection."""
 
-MIGRATIONS = (_TABLES, _REQUESTS, _EXTEND)
+_ASKED_UNTIL = """
+ALTER TABLE {live} ADD COLUMN asked_until timestamptz NOT NULL DEFAULT '-infinity';
+"""
+"""A request counts until then. A process that waits for an answer prolongs it; one that was killed does not."""
+
+MIGRATIONS = (_TABLES, _REQUESTS, _EXTEND, _ASKED_UNTIL)
 
 
 def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[], bytes]) -> bytes:

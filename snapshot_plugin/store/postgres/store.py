@@ -9,7 +9,7 @@ from typing import Any
 
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource
-from snapshot_plugin.errors import MissingExtra
+from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.inert import several
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import StoreLimits
@@ -17,17 +17,13 @@ from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.marker import parse_marker
 from snapshot_plugin.store.postgres.address import Address
 
-try:
+with needs_extra("postgres", "stores in PostgreSQL need the library psycopg"):
     from snapshot_plugin.store.postgres.database import Database
-except ImportError as error:
-    raise MissingExtra(
-        "stores in PostgreSQL need the library psycopg", hint="pip install 'snapshot-plugin[postgres]'"
-    ) from error
-from snapshot_plugin.store.postgres.frames import SEGMENT_BYTES, SEGMENT_FRAMES, RowLog
-from snapshot_plugin.store.postgres.keyrows import KeyRows
-from snapshot_plugin.store.postgres.line_rows import LineRows
-from snapshot_plugin.store.postgres.live_rows import LiveRows
-from snapshot_plugin.store.postgres.schema import read_marker_row
+    from snapshot_plugin.store.postgres.frames import SEGMENT_BYTES, SEGMENT_FRAMES, RowLog
+    from snapshot_plugin.store.postgres.keyrows import KeyRows
+    from snapshot_plugin.store.postgres.line_rows import LineRows
+    from snapshot_plugin.store.postgres.live_rows import LiveRows
+    from snapshot_plugin.store.postgres.schema import read_marker_row
 
 __all__ = ["PostgresStore", "open_url"]
 
