@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from inspect import signature
 from typing import Any
 
@@ -25,6 +25,10 @@ from snapshot_plugin.model.value import Value
 
 __all__ = ["Distribution", "EventMetrics", "MetricsSnapshot", "opentelemetry_subscriber"]
 
+try:  # it reads a file, so not when a manager is made: that may be in an event loop
+    _VERSION = version("snapshot-plugin")
+except PackageNotFoundError:  # the package is on the path without having been installed
+    _VERSION = ""
 WINDOW = 1024
 """How many of the newest values the quantiles cover; count, total, least and most cover all values."""
 
@@ -140,9 +144,7 @@ def opentelemetry_subscriber(meter_provider: Any = None) -> Subscriber | None:
         from opentelemetry import metrics  # noqa: PLC0415 — optional, and slow to import
     except ImportError:
         return None
-    return _Instruments(
-        metrics.get_meter("snapshot_plugin", version("snapshot-plugin"), meter_provider=meter_provider)
-    )
+    return _Instruments(metrics.get_meter("snapshot_plugin", _VERSION, meter_provider=meter_provider))
 
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
