@@ -15,6 +15,7 @@ import anyio.abc
 from snapshot_plugin.errors import SessionLocked, SnapshotError
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.schedule import Schedule
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.model.ids import check_session_id
@@ -182,6 +183,10 @@ class ManagedSessions:
         """Spool *record* of a session that is held here; see `LiveSession.record_all`."""
         managed = self.held(session_id)
         return managed is not None and managed.live.record(record)
+
+    def live(self) -> list[LiveSession]:
+        """The sessions that are held here."""
+        return [managed.live for managed in tuple(self._held.values())]
 
     def _wake(self) -> None:
         self._recorded.set()

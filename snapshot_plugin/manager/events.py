@@ -86,7 +86,7 @@ class SnapshotFailed(Event):
 
     name = "snapshot_failed"
     operation: str
-    """``save``, ``spool``, ``retention``, ``restore`` or ``control`` (with ``*`` for all sessions)."""
+    """``save``, ``spool``, ``lease``, ``retention``, ``restore`` or ``control`` (with ``*`` for all sessions)."""
     code: str
     """The code of the error."""
     message: str

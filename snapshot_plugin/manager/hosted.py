@@ -6,6 +6,7 @@ The manager lists, saves and finishes them together with its own sessions, and e
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -75,11 +76,13 @@ class ReportsInLoop:
     """Passes reports from any thread to *report* in the event loop that created this object. Never waits."""
 
     def __init__(self, report: object) -> None:
-        self._report = report
+        self._report, self._thread = report, threading.get_ident()
         self._soon = _soon()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        method = getattr(self._report, name)
+        method: Callable[..., None] = getattr(self._report, name)
+        if threading.get_ident() == self._thread:
+            return method
 
         def tell(*args: Any, **about: Any) -> None:
             with suppress(RuntimeError):  # the loop has ended: no subscriber is left

@@ -25,7 +25,8 @@ from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus, Reporter
-from snapshot_plugin.manager.hosted import HostedSessions
+from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
+from snapshot_plugin.manager.leases import watch_leases
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
@@ -78,6 +79,7 @@ class SnapshotManager:
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         context = self._context()
+        self._live_context = context.live
         self._sessions = sessions = ManagedSessions(context)
         self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
@@ -126,6 +128,9 @@ class SnapshotManager:
 
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
         self.events.open(tasks)
+        self._live_context.reports = ReportsInLoop(self.report)  # the thread that renews leases reports, too
+        if self.store.capabilities.several_machines and self._place is not None:
+            tasks.start_soon(watch_leases, lambda: (*self._sessions.live(), *self._hosted), self.report)
         tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
         tasks.start_soon(self.retention.run)
         if self._place is not None:
@@ -264,6 +269,18 @@ class SnapshotManager:
         if not self.is_open:
             raise InvalidInput("the manager is not open", hint=_OPEN)
         return self._hosted.record(reducer, control=self._control)
+
+    def seconds_left(self, session_id: str) -> float:
+        """For how long no other machine can own the session: check it before a tool that must not run twice.
+
+        Infinite where leases do not expire, as on a disk; 0 if the session is not live here. If the database does
+        not answer, the time runs out, `record` returns False, saves fail, and a `SnapshotFailed` event with the
+        operation ``lease`` tells. Stop the agent then: it may go on once this is more than 0 again, unless the
+        session was taken over (code ``fenced``).
+        """
+        managed = self._sessions.held(session_id)
+        live = managed.live if managed is not None else self._hosted.get(session_id)
+        return live.seconds_left if live is not None and live.hold is not None else 0.0
 
     def record(self, session_id: str, record: dict[str, Any]) -> bool:
         """Spool a record before you pass its content on. One small write; a refusing disk does not raise.

@@ -137,6 +137,24 @@ class TestOvertaken:
         new.close()
         assert said(other.sync.load("session")) == ["one", "two", "three"]
 
+    def test_save_without_a_renewing_thread_reports_the_takeover(
+        self, store: PostgresStore, other: PostgresStore, postgres_url: str
+    ) -> None:
+        old = LiveSessions(store, Words)
+        live = old.begin(empty(), {"word": "one"})
+        live.save()
+        store.live_rows.let_go("session", live.hold.epoch)  # type: ignore[union-attr] # it renews nothing
+        let_lease_end(postgres_url, "session")
+        new = LiveSessions(other, Words, reducers={"words": reduce_words})
+        new.resume("session")
+        told: list[str] = []
+        old.overtaken = lambda live: told.append(live.session_id)
+        live.must_be_saved()
+        assert [live.save().code, live.save().code] == ["fenced", "fenced"]
+        assert told == ["session"]
+        old.close()
+        new.close()
+
     def test_killed_session_with_a_long_id_is_recovered_under_that_id(
         self, store: PostgresStore, other: PostgresStore, postgres_url: str
     ) -> None:
@@ -163,6 +181,20 @@ class TestSpool:
         assert hold.append([{"n": 5}]) == 5
         hold.release()
         assert [record.n for record in taken(store).unsaved(4)] == [5]
+
+    def test_session_is_recorded_again_after_a_server_crash_lost_records(self, store: PostgresStore) -> None:
+        sessions = LiveSessions(store, Words)
+        live = sessions.begin(empty(), {"word": "one"})
+        for word in ("two", "three", "four"):
+            assert live.save().status == "saved"
+            assert live.record({"word": word})
+        store._database.rows("DELETE FROM {spool}")
+        store._database.rows("UPDATE {live} SET last = last - 1")
+        assert not live.record({"word": "five"})
+        assert live.save().status == "saved"
+        assert live.record({"word": "six"})
+        sessions.close()
+        assert said(store.sync.load("session")) == ["one", "two", "three", "four", "five", "six"]
 
     @pytest.mark.parametrize("arrives", [True, False])
     def test_records_with_a_lost_response_are_never_applied_twice(

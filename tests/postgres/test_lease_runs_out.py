@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 
+from snapshot_plugin import SnapshotManager
+from snapshot_plugin.live.place import place_of
+from snapshot_plugin.manager.events import SnapshotFailed
+from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing.acp_client import PATIENCE, Client
 from tests.acp.proxied import history, words
 from tests.postgres.line import Line, line_to
 from tests.postgres.test_nodes import children, node
 
+pytestmark = pytest.mark.requirement("MANAGER-LEASE-EXPIRES")
 LEASE = 1.5
 WORK = "stream 5 10\ntool\n" * 200
 """Words and tools for several lease times."""
@@ -127,3 +134,38 @@ def test_agent_goes_on_once_the_database_answers_again(
         kept = history(second, session_id)[1]
     assert said(kept) == said(shown)
     assert tools(kept) == tools(shown)
+
+
+@pytest.mark.anyio
+async def test_manager_tells_that_the_lease_ran_out_before_another_node_can_own_the_session(
+    line: tuple[Line, str], postgres_url: str
+) -> None:
+    way, through = line
+    failures: list[SnapshotFailed] = []
+    async with PostgresStore(through) as store, SnapshotManager(store) as manager:
+        manager.events.subscribe(failures.append, SnapshotFailed)
+        async with manager.leasing("session") as managed:
+            await managed.take()
+            assert manager.record("session", {"append": {"text": "one"}})
+            assert manager.seconds_left("session") > 0
+            way.cut()
+            with anyio.fail_after(PATIENCE):
+                while not any(event.operation == "lease" for event in failures):
+                    assert not await anyio.to_thread.run_sync(is_free, postgres_url)
+                    await anyio.sleep(0.01)
+            assert manager.seconds_left("session") <= 0
+            assert not manager.record("session", {"append": {"text": "two"}})
+            way.mend()
+            await anyio.to_thread.run_sync(until, lambda: manager.seconds_left("session") > 0)
+    assert manager.seconds_left("session") == 0
+
+
+def is_free(url: str) -> bool:
+    """Whether another node could own the session now."""
+    store = PostgresStore(url, background=False)
+    place = place_of(store)
+    assert place is not None
+    try:
+        return place.owner("session") is None
+    finally:
+        store.close()

@@ -184,6 +184,11 @@ class TestCommandsOnAnotherNode:
             ran = asnap(postgres_url, *command, home=there)
             assert ran.returncode == 0, ran.stderr
 
+    @pytest.mark.usefixtures("session_id")
+    def test_doctor_says_what_a_failover_would_lose(self, postgres_url: str, tmp_path: Path) -> None:
+        findings = told(postgres_url, "doctor", home=tmp_path)["findings"]
+        assert any("synchronous_standby_names" in each["what"] for each in findings)
+
     def test_forgotten_session_is_restored_with_undo_on_another_machine(
         self, postgres_url: str, session_id: str, tmp_path: Path
     ) -> None:

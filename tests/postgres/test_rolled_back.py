@@ -7,14 +7,17 @@ import json
 from collections.abc import Iterator
 
 import psycopg
+import pytest
 
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import history, words
+from tests.postgres.test_lease_runs_out import until
 from tests.postgres.test_nodes import node
 
+pytestmark = pytest.mark.requirement("MANAGER-LEASE-ROLLBACK")
 TABLES = ("sessions", "segments", "frames", "live", "spool")
 
 
@@ -127,7 +130,7 @@ def test_idle_owner_saves_again_when_it_renews_its_lease(postgres_url: str) -> N
         client.prompt(session_id, "say two")
         before.restore()
         client.wait_for_stderr("rolled back")
-        assert "two" in str(store.sync.load(session_id))
+        until(lambda: "two" in str(store.sync.load(session_id)))
     store.close()
 
 

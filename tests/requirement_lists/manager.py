@@ -87,6 +87,11 @@ _RECOVERY = section(
     done("MANAGER-RECOVER-NO-STOP", "A session that ended without a proper stop is reported."),
     done("MANAGER-LEASE-ONE", "A live session has one owner; a second one is told who and since when."),
     done("MANAGER-LEASE-KILL", "kill -9 frees the lease."),
+    done(
+        "MANAGER-LEASE-EXPIRES",
+        "A node without its database pauses its agent, and shows nothing more, before another node can take over.",
+    ),
+    done("MANAGER-LEASE-ROLLBACK", "After a rollback of the database a session has one owner, who saves it again."),
     done("MANAGER-LEASE-FROZEN", "An owner that freezes in mid-save loses the session when its lease ends."),
     done("MANAGER-RECOVER-LOCKED", "Recovery names the sessions that it could not lock."),
     done("MANAGER-CONTROL-ASK", "A session owned by another process is saved by asking its owner."),

@@ -196,14 +196,14 @@ class LiveRows:
         asked: Callable[[str], None],
         rolled_back: Callable[[], None],
     ) -> None:
-        """Renew the lease from now on. The functions are called from any thread, and must be quick.
+        """Renew the lease from now on. The functions are called from other threads, and must be quick.
 
         Args:
             session_id: the session.
             taken: what `taking` gave.
             owner: who has the session, for others.
             fenced: called once the session is not ours any more; raises `SnapshotError` to be called again.
-            asked: called with what another node asks (`ask`), in a thread of its own, perhaps several times until
+            asked: called in a thread of its own with what another node asks (`ask`), perhaps several times until
                 `answer` is called.
             rolled_back: called if the database lost the take, and we have it again: newer records and snapshots
                 are lost too.

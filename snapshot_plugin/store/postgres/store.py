@@ -10,6 +10,7 @@ from typing import Any
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.extras import needs_extra
+from snapshot_plugin.inert import several
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
@@ -71,8 +72,9 @@ class PostgresStore(KeyedStore):
     def examine(self) -> list[tuple[str, str]]:
         """The findings of ``asnap doctor`` about this place: a level and a text each."""
         began = time.monotonic()
-        ((version, is_standby, commits, now),) = self._database.rows(
+        ((version, is_standby, commits, names, standbys, now),) = self._database.rows(
             "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('synchronous_commit'),"
+            " current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),"
             " clock_timestamp()"
         )
         took = (time.monotonic() - began) * 1000
@@ -81,6 +83,8 @@ class PostgresStore(KeyedStore):
             found.append(("warning", "it is a standby: sessions can be read, not saved"))
         if commits in {"off", "local"}:
             found.append(("warning", f"synchronous_commit is {commits}: saved sessions may not survive the server"))
+        elif not is_standby:
+            found.append(_replication(names.strip(), standbys))
         apart = abs((self.clock() - now).total_seconds())
         if apart > _CLOCKS_APART:
             found.append(("hint", f"this clock and the server's are {apart:.0f} s apart; leases use the server's"))
@@ -106,6 +110,21 @@ class PostgresStore(KeyedStore):
 
     def _has_keys(self) -> bool:
         return self._key_files().names() is not None
+
+
+def _replication(names: str, standbys: int) -> tuple[str, str]:
+    """What a failover to a standby would lose."""
+    if names:
+        return (
+            "ok",
+            f"synchronous_standby_names is {names}: a failover to one of them loses nothing saved",
+        )
+    if standbys:
+        return "warning", (
+            f"synchronous_standby_names is empty, and {several(standbys, 'standby')} may lag behind: a "
+            "failover can lose saved sessions and who owns them; set it to 'ANY 1 (*)'"
+        )
+    return "hint", "no standby is connected; before you promote one, name it in synchronous_standby_names"
 
 
 def open_url(
