@@ -44,7 +44,7 @@ def test_lines_beyond_the_limit_are_replaced_and_no_other(reads: list[bytes]) ->
     assert out == [line if len(line) <= 4 else b"!\n" for line in whole]
 
 
-def test_line_of_fifty_megabytes_is_split_in_linear_time() -> None:
+def test_line_of_many_megabytes_is_split_in_linear_time() -> None:
     def seconds(megabytes: int) -> float:
         lines, read, begun = Lines(), b"x" * (1 << 16), process_time()
         for _ in range(megabytes * 16):
@@ -54,7 +54,8 @@ def test_line_of_fifty_megabytes_is_split_in_linear_time() -> None:
         return process_time() - begun
 
     seconds(1)
-    assert min(seconds(50) for _ in range(3)) < 12 * min(seconds(10) for _ in range(3))
+    # Both are too large for the caches and for the allocator's own blocks.
+    assert min(seconds(100) for _ in range(3)) < 3 * min(seconds(50) for _ in range(3))
 
 
 @pytest.mark.parametrize(
