@@ -85,7 +85,8 @@ def finished_calls(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -
     Agents may renumber their calls: then those of one title are matched in order, if both have as many.
     """
     ours = [call for turn in turns(record.messages) for call in _calls(turn.messages)]
-    settled = [call for turn in turns(record.messages) if turn.settled for call in _calls(turn.messages)]
+    ended = [turn for turn in turns(record.messages) if turn.settled and turn.has_ended]
+    settled = [call for turn in ended for call in _calls(turn.messages)]
     newest = {call.tool_call_id: call for call in ours}  # agents reuse ids, and an update changes the newest
     unfinished = [call for call in settled if call.is_open and newest[call.tool_call_id] is call]
     if not unfinished:

@@ -14,12 +14,14 @@ __all__ = [
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
+    "LINE_BYTES",
     "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION",
     "VERSION",
     "ForeignLines",
     "IdMap",
     "Lines",
+    "LongLine",
     "Message",
     "Pending",
     "TextRuns",
@@ -29,6 +31,7 @@ __all__ = [
     "encode",
     "failure",
     "key_of",
+    "long_line_text",
     "notification",
     "offered",
     "parse",
@@ -44,6 +47,8 @@ INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
+LINE_BYTES = 256 << 20
+"""Default limit of a message in bytes."""
 VERSION = 1
 """The version of the protocol that is recorded."""
 
@@ -88,20 +93,51 @@ def key_of(request_id: Any) -> str:
 
 
 class Lines:
-    """Splits a byte stream at newlines. Lines may have any length; the cost is linear in it."""
+    """Splits a byte stream at newlines. The cost is linear in the length of a line.
 
-    def __init__(self) -> None:
+    Args:
+        limit: the length in bytes of the longest line that is kept; None: lines may have any length.
+        too_long: returns what stands for a longer line, given its beginning and its end: another line, or nothing.
+    """
+
+    def __init__(
+        self, limit: int | None = None, too_long: Callable[[bytes, bytes], bytes] = lambda _head, _tail: b""
+    ) -> None:
+        self._limit, self._too_long = limit, too_long
         self._parts: list[bytes] = []
+        self._size = 0
+        self._head: bytes | None = None
+        """The beginning of a line that is too long, while the rest of it is dropped."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that *data* completes, each with its newline."""
+        if self._limit is not None and self._size + len(data) > self._limit:
+            pieces = data.split(b"\n")
+            fed = [*(piece + b"\n" for piece in pieces[:-1]), pieces[-1]]
+            return [line for piece in fed if (line := self._fed(piece, self._limit))]
         end = data.rfind(b"\n") + 1
         if not end:
             self._parts.append(data)
+            self._size += len(data)
             return []
         whole = b"".join([*self._parts, data[:end]])
         self._parts = [data[end:]] if end < len(data) else []
+        self._size = len(data) - end
         return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
+
+    def _fed(self, piece: bytes, limit: int) -> bytes:
+        """Return the line that *piece* of one line completes; empty if it does not, or nothing stands for it."""
+        self._parts.append(piece)
+        self._size += len(piece)
+        if self._size > limit:
+            if self._head is None:
+                self._head = b"".join(part[:_HEAD] for part in self._parts[:_HEAD])[:_HEAD]
+            self._parts = [b"".join(self._parts[-2:])[-_TAIL:]]
+        if not piece.endswith(b"\n"):
+            return b""
+        line, head = b"".join(self._parts), self._head
+        self._parts, self._size, self._head = [], 0, None
+        return line if head is None else self._too_long(head, line)
 
     def rest(self) -> bytes:
         """Return the bytes after the last newline."""
@@ -120,6 +156,47 @@ _OF_A_CHUNK = frozenset({"sessionUpdate", "content", "messageId"})
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 
 
+_HEAD, _TAIL = 4096, 256
+_CONTENT = re.compile(rb'"(params|result|error)"\s*:')
+_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
+_ID_AT_END = re.compile(_ID.pattern + rb"\s*\}\s*$")
+_METHOD = re.compile(rb'"method"\s*:\s*("[^"\\]*")')
+_SESSION = re.compile(rb'"sessionId"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def long_line_text(side: str, limit: int) -> str:
+    """Say that a message of *side* is too long."""
+    return f"the {side} sent a message of more than {limit / (1 << 20):g} MB, which is left out (max_message_bytes)"
+
+
+class LongLine(NamedTuple):
+    """A message that is too long to be read, by the beginning and the end of its line."""
+
+    id: Any
+    """The id of a request or an answer; None if there is none."""
+    method: str | None
+    session_id: str | None
+
+    @classmethod
+    def of(cls, head: bytes, tail: bytes) -> LongLine:
+        """Read what can be read."""
+        content = _CONTENT.search(head)
+        before = head[: content.start()] if content else head
+        is_answer = content is not None and content[1] != b"params"
+        number = _ID.search(before) or (_ID_AT_END.search(tail) if is_answer else None)
+        method, session = _METHOD.search(before), _SESSION.search(head)
+        return cls(*(json.loads(found[1]) if found else None for found in (number, method, session)))
+
+    def stand_in(self, text: str) -> bytes:
+        """Return a line that the other side can handle in its place, and that says so with *text*, if it can."""
+        about = {} if self.session_id is None else {"sessionId": self.session_id}
+        if self.method is None:
+            return b"" if self.id is None else encode(failure(self.id, INTERNAL_ERROR, text))
+        if self.method == "session/update" and about:
+            return encode(notification(self.method, {**about, "update": chunk(f"[asnap: {text}]\n\n")}))
+        return b"" if self.id is None else encode(request(self.id, self.method, about))
+
+
 class TextRuns:
     """Reads the messages of an agent. Adjacent chunks that differ only in their text are coalesced into one.
 
@@ -128,11 +205,12 @@ class TextRuns:
 
     Args:
         joins: whether chunks of a session, given the agent's id of it, may be coalesced.
+        lines: splits what is read.
     """
 
-    def __init__(self, joins: Callable[[str], bool]) -> None:
+    def __init__(self, joins: Callable[[str], bool], lines: Lines | None = None) -> None:
         self._joins = joins
-        self._lines = Lines()
+        self._lines = lines or Lines()
         self._before = self._behind = b""
         """The bytes before and after the text in the last chunk's line; empty if there was no such chunk."""
         self._session_id = ""
@@ -253,7 +331,7 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def request(request_id: str, method: str, params: Message) -> Message:
+def request(request_id: Any, method: str, params: Message) -> Message:
     """Build a request."""
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 

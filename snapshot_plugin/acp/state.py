@@ -315,6 +315,11 @@ class Turn(NamedTuple):
         return has_prompt and bool(answers) and not any(was_cut_off(answer) for answer in answers)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the agent said how it ended."""
+        return any("stopReason" in noted_in(message) for message in self.messages)
+
+    @property
     def refused(self) -> bool:
         """Whether the model lacks it because the agent refused it, or it never reached the agent."""
         ends = [noted_in(message) for message in self.messages]
@@ -340,25 +345,30 @@ def turns(messages: Sequence[Message]) -> Iterator[Turn]:
 def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Close the tool calls that completed turns left open: some agents never report the end of a tool.
 
-    A call that the user did not permit failed; any other is completed.
+    A call that the user did not permit failed; any other is completed. Without the end of the turn (it was copied
+    while it ran, or the agent replayed it), only a call that has an output is.
     """
     return tuple(
-        _with_settled_tools(message) if turn.settled else message
+        _with_settled_tools(message, has_ended=turn.has_ended) if turn.settled else message
         for turn in turns(messages)
         for message in turn.messages
     )
 
 
-def _with_settled_tools(message: Message) -> Message:
+def _with_settled_tools(message: Message, *, has_ended: bool) -> Message:
     if not any(isinstance(block, ToolCallBlock) and block.is_open for block in message.content):
         return message
     content = tuple(
         block.evolve(status="failed" if _was_denied(block) else "completed")
-        if isinstance(block, ToolCallBlock) and block.is_open
+        if isinstance(block, ToolCallBlock) and block.is_open and (has_ended or _has_output(block))
         else block
         for block in message.content
     )
     return message.evolve(content=content)
+
+
+def _has_output(call: ToolCallBlock) -> bool:
+    return bool(call.content or call.raw_output is not None)
 
 
 def _was_denied(call: ToolCallBlock) -> bool:

@@ -14,7 +14,7 @@ from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks
 from snapshot_plugin.acp.hosts.relay import Relay
-from snapshot_plugin.acp.messages import parse
+from snapshot_plugin.acp.messages import LINE_BYTES, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced
@@ -39,6 +39,7 @@ class Proxy:
         require: the lowest accepted grade of a restore.
         patience: timeout for our requests to the agent, in seconds.
         must_record, on_unrecorded: see `Core`.
+        line_bytes: see `Relay`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Proxy:
         patience: float = 60.0,
         must_record: bool = False,
         on_unrecorded: Callable[[str], object] = lambda _why: None,
+        line_bytes: int = LINE_BYTES,
     ) -> None:
         self._command, self._sessions = tuple(command), sessions
         self._core = Core(
@@ -80,6 +82,7 @@ class Proxy:
             client_out=client_out,
             hung_up=self.closing.set,
             restarts=self._restarts,
+            line_bytes=line_bytes,
         )
 
     def run(self, agent: Agent) -> None:

@@ -38,12 +38,16 @@ from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LINE_BYTES,
     ForeignLines,
     Lines,
+    LongLine,
     Message,
     TextRuns,
     encode,
     failure,
+    long_line_text,
     parse,
 )
 from snapshot_plugin.acp.reducer import record_events, recording_update
@@ -226,6 +230,7 @@ class Relay:
         client_in, client_out: the client's file descriptors.
         hung_up: called when the client is gone.
         restarts: carries out `Restart` and `GiveUp`.
+        line_bytes: the longest message that is read from either side. A longer one is left out, and both are told.
     """
 
     def __init__(
@@ -237,6 +242,7 @@ class Relay:
         client_out: int,
         hung_up: Callable[[], None],
         restarts: Callable[[Restart | GiveUp], None],
+        line_bytes: int = LINE_BYTES,
     ) -> None:
         self._core, self._sessions = core, sessions
         self.to_client, self.to_agent = Outbox(self._write_client, "client"), Outbox(self._write_agent, "agent")
@@ -245,7 +251,7 @@ class Relay:
         self.unwrap: Callable[[Message], Message | None] | None = None
         """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
         self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
-        self._restarts = restarts
+        self._restarts, self._line_bytes = restarts, line_bytes
         self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
         self._holding = threading.Lock()
@@ -281,11 +287,26 @@ class Relay:
 
     def pump_client(self) -> None:
         """Handle the client's messages until it hangs up."""
-        lines = Lines()
+        lines = Lines(self._line_bytes, self._client_said_too_much)
         while not self._is_closed and (data := self._read_client()):
             for line in lines.feed(data):
                 self._client_line(line)
         self._hung_up()
+
+    def _client_said_too_much(self, head: bytes, tail: bytes) -> bytes:
+        """Refuse a request; an answer to the agent becomes an error."""
+        found, text = LongLine.of(head, tail), long_line_text("client", self._line_bytes)
+        say(text)
+        if found.method is None:
+            return found.stand_in(text)
+        if found.id is not None:
+            self.send_client(encode(failure(found.id, INVALID_REQUEST, text, {"sessionId": found.session_id})))
+        return b""
+
+    def _agent_said_too_much(self, head: bytes, tail: bytes) -> bytes:
+        text = long_line_text("agent", self._line_bytes)
+        say(text)
+        return LongLine.of(head, tail).stand_in(text)
 
     def _client_line(self, line: bytes) -> None:
         message = parse(line)
@@ -304,7 +325,8 @@ class Relay:
 
     def pump_agent(self, read: Callable[[], bytes]) -> None:
         """Handle the agent's messages until *read* returns nothing."""
-        runs, foreign = TextRuns(self._core.joins), ForeignLines()
+        lines = Lines(self._line_bytes, self._agent_said_too_much)
+        runs, foreign = TextRuns(self._core.joins, lines), ForeignLines()
         while data := read():
             if self._fenced:
                 continue

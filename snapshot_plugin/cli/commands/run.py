@@ -176,6 +176,7 @@ def _serve(
             must_record=require is not None,
             on_unrecorded=functools.partial(_note_unrecorded, call, agent),
             patience=patience,
+            line_bytes=call.config.max_message_bytes,
         )
         try:
             with _answering(sessions, portal):

@@ -297,7 +297,7 @@ class Agent:
             self._refuse(request_id, RefusedRequest(_INTERNAL, str(failed)))
         else:
             live.turn = None
-            self._peer.answer(request_id, {"stopReason": stop})
+            self._peer.answer(request_id, {"stopReason": stop, **turn.beside_stop})
 
     def _cancel(self, session_id: Any) -> None:
         live = self._live.get(session_id)

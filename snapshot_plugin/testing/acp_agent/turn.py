@@ -40,6 +40,8 @@ class RunningTurn:
         self._misbehaves = misbehaves
         self._turn = ScriptedTurn([])
         self.cancelled = threading.Event()
+        self.beside_stop: dict[str, Any] = {}
+        """What else the answer to the prompt has."""
 
     def run(self, prompt: list[Any]) -> str:
         """Run the commands of the prompt and return the stop reason.
@@ -201,6 +203,10 @@ def _stream(act: RunningTurn, rest: str) -> None:
     act.stream([f"part-{n:03}." for n in range(int(count))], float(milliseconds or 0) / 1000)
 
 
+def _long_answer(act: RunningTurn, rest: str) -> None:
+    act.beside_stop = {"_meta": {"long": "x" * int(rest)}}
+
+
 def _crash(act: RunningTurn, rest: str) -> None:
     _stream(act, rest or "0")
     die()
@@ -297,6 +303,9 @@ def _fail(_act: RunningTurn, rest: str) -> None:
 
 _COMMANDS: dict[str, Callable[[RunningTurn, str], None]] = {
     "say": lambda act, rest: act.say(rest),
+    "long": lambda act, rest: act.say("x" * int(rest)),
+    "long-answer": _long_answer,
+    "long-request": lambda act, rest: _call(act, f'fs/write_text_file {{"content":"{"x" * int(rest)}"}}'),
     "stream": _stream,
     "think": lambda act, rest: act.say(rest or "Let me think.", "agent_thought_chunk"),
     "plan": _plan,
