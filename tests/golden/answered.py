@@ -21,6 +21,7 @@ START = datetime(2026, 1, 31, 9, tzinfo=UTC)
 NOW = datetime(2026, 2, 1, 12, tzinfo=UTC)
 """When commands are called."""
 _ULID = re.compile(r"(?<![0-9a-z])01[0-9a-hjkmnp-tv-z]{24}(?![0-9a-z])")
+_AGENTS_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _TIME = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
 _SIZE = re.compile(r"\b\d+(?:\.\d+)? (?:B|KiB|MiB)\b")
 _FACTOR = re.compile(r"\b\d+\.\d+x")
@@ -111,6 +112,7 @@ class Scrubber:
             text = "\n".join(re.sub(r"(?<=\S) {2,}", "  ", line).rstrip() for line in lines)
         text = text.replace(version("snapshot-plugin"), "VERSION")
         text = _ULID.sub(lambda found: self._ids.setdefault(found[0], f"NEW-ID-{len(self._ids) + 1}"), text)
+        text = _AGENTS_ID.sub(lambda found: self._ids.setdefault(found[0], f"NEW-ID-{len(self._ids) + 1}"), text)
         for numbers in (_SIZE, _FACTOR):
             text = numbers.sub(lambda found: _DIGIT.sub("#", found[0]), text)
         text = _DIGEST.sub(r'\g<1>"SHA256"', text)

@@ -221,7 +221,7 @@ def test_no_golden_answer_is_left_over() -> None:
 
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_schema_of_an_answer_is_as_it_always_was(name: str) -> None:
-    compare(f"schemas/{name.replace(chr(32), chr(45))}.json", pretty(schemas()[name]))
+    compare(f"schemas/{name.replace(' ', '-')}.json", pretty(schemas()[name]))
 
 
 # MCP --------------------------------------------------------------------------------------------------------------
