@@ -18,10 +18,11 @@ from snapshot_plugin.testing.hosts import (
     Restarting,
     Trouble,
 )
+from tests.golden.transcripts import TRANSCRIPTS, Transcribed, file_of
 from tests.tries import EVERYTHING
 
 
-class TestProxy(Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble, Restarting):
+class TestProxy(Transcribed, Answers, Login, Loading, Adopting, AgentMemory, Notes, Recording, Trouble, Restarting):
     def command(
         self, store: Path, agent: Sequence[str], *, session: str | None = None, patience: float | None = None
     ) -> Sequence[str]:
@@ -104,3 +105,11 @@ class TestNotesOfProvider(Hosted, Notes):
 
     __test__ = EVERYTHING
     kind = "provider"
+
+
+def test_every_golden_transcript_belongs_to_a_case() -> None:
+    cases = {file_of(name).stem for name in dir(TestProxy) if name.startswith("test_")}
+    kept = [file.stem for file in TRANSCRIPTS.iterdir()]
+
+    assert kept
+    assert [name for name in kept if not name.startswith(tuple(cases))] == []
