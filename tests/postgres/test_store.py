@@ -188,10 +188,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rows = Database.rows
     this_thread = threading.get_ident()
 
-    def counted(database: Database, text: str, *values: object) -> list[tuple[object, ...]]:
+    def counted(
+        database: Database, text: str, *values: object, within: float | None = None
+    ) -> list[tuple[object, ...]]:
         if threading.get_ident() == this_thread:
             statements.append(text)
-        return rows(database, text, *values)
+        return rows(database, text, *values, within=within)
 
     monkeypatch.setattr(Database, "rows", counted)
     return statements

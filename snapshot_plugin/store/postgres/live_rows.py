@@ -56,6 +56,8 @@ SELECT epoch, owner, base, last, owner IS NOT NULL AND until > clock_timestamp()
        extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8
 FROM {live} WHERE sid = %s FOR UPDATE
 """
+_APPEND_SECONDS = 5.0
+"""How long an append may take. Callers pass their content on only afterwards, so they must not wait for ever."""
 _ASK_AGAIN = 0.1
 _ASK = """
 UPDATE {live} SET asked = %s, answer = NULL
@@ -239,7 +241,9 @@ class LiveRows:
             LostConnection: they may be there, or not.
         """
         numbers, bodies = [n for n, _ in records], [body for _, body in records]
-        added = self._database.rows(_APPEND, self.lease, numbers[-1], session_id, epoch, after, numbers, bodies)
+        added = self._database.rows(
+            _APPEND, self.lease, numbers[-1], session_id, epoch, after, numbers, bodies, within=_APPEND_SECONDS
+        )
         if not added:
             if not self.is_current(session_id, epoch):
                 raise fenced_error(session_id)
