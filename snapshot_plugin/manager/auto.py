@@ -5,9 +5,9 @@ Saves are scheduled by the event loop's clock, which does not jump.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -145,7 +145,7 @@ class ManagedSessions:
         self._held: dict[str, ManagedSession] = {}
         self._auto: dict[str, AutoSnapshot] = {}
         self._recorded = anyio.Event()
-        context.live.recorded = self._wake
+        context.live.recorded = partial(context.in_loop, self._wake)
 
     # Holding ---------------------------------------------------------------------------------------------
 
@@ -178,11 +178,6 @@ class ManagedSessions:
     def held(self, session_id: str) -> ManagedSession | None:
         """The session with this id, if it is held here."""
         return self._held.get(_text(session_id))
-
-    def record(self, session_id: str, record: Mapping[str, Any]) -> bool:
-        """Spool *record* of a session that is held here; see `LiveSession.record_all`."""
-        managed = self.held(session_id)
-        return managed is not None and managed.live.record(record)
 
     def live(self) -> list[LiveSession]:
         """The sessions that are held here."""

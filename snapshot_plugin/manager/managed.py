@@ -6,6 +6,7 @@ The session object is asked for its snapshot, and whether it changed.
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import operator
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,15 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.abc
 
 from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.label import apply_label, carried_over, typed_label
 from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.schedule import STUCK
 from snapshot_plugin.live.session import LiveSession, Mark
+from snapshot_plugin.live.spool import encoded
 from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.events import Reporter
+from snapshot_plugin.manager.events import LoopCalls, Reporter
 from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -31,6 +34,8 @@ from snapshot_plugin.store.hop import Deadline, in_thread
 
 __all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "source_of"]
 
+_SPOOL = 5.0
+"""Seconds until a record that is not spooled yet counts as not spooled."""
 _RELEASE = 1.0
 """Seconds to wait for the release of a lease, in addition to the last save."""
 _TAKES = 3
@@ -81,6 +86,9 @@ class ManagerContext:
     report: Reporter
     saves: SaveSlots
     live: LiveContext
+    in_loop: LoopCalls = field(default_factory=LoopCalls)
+    deadline: Deadline = field(default_factory=Deadline)
+    """Of the manager's own tasks. The task that saves a session has one of its own."""
     swept: dict[str, anyio.Event] = field(default_factory=dict)
     """The sessions whose leases the retention of this manager has just now; each event is set when it is done."""
 
@@ -90,6 +98,15 @@ class _Seen(NamedTuple):
 
     snapshot: SessionSnapshot
     upto: int
+
+
+class _Spooling:
+    """A record on its way to the spool."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.record = record
+        self.ended = anyio.Event()
+        self.is_spooled = False
 
 
 class ManagedSession:
@@ -113,6 +130,9 @@ class ManagedSession:
         self._overlay: Mapping[str, Any] = {}
         """Labels and the current task, which every snapshot of the session object gets."""
         self._saved_overlay: Mapping[str, Any] = self._overlay
+        self._spooling: list[_Spooling] = []
+        self._newest: _Spooling | None = None
+        self._is_spooling = False
         self._restored: SessionSnapshot | None = None
         """What the session continues from, until the first save: objects without labels keep those of this."""
 
@@ -142,6 +162,51 @@ class ManagedSession:
             if last != self._flushed:
                 self._flushed = last
                 await run_async(self.live.flushing(), self._context.store)
+
+    async def spool(self, record: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
+        """Spool *record* without blocking the event loop; see `SnapshotManager.spool`."""
+        spooling = self.spool_soon(record, tasks)
+        with anyio.move_on_after(_SPOOL):
+            await spooling.ended.wait()
+        return spooling.is_spooled
+
+    def spool_soon(self, record: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> _Spooling:
+        """Spool *record* in a task of *tasks*, after all records before it.
+
+        Raises:
+            InvalidInput: the record is not JSON.
+        """
+        copied = json.loads(encoded(record, self.session_id))  # the caller may change it meanwhile
+        spooling = _Spooling(copied)
+        self._spooling.append(spooling)
+        self._newest = spooling
+        if not self._is_spooling:
+            self._is_spooling = True
+            with self._context.deadline.applies():
+                tasks.start_soon(self._spool_all)
+        return spooling
+
+    async def _spool_all(self) -> None:
+        """Spool what waits, in one write for all records that arrived during the last one."""
+        try:
+            while batch := self._spooling:
+                self._spooling = []
+                try:
+                    is_spooled = await in_thread(self.live.record_all, [each.record for each in batch])
+                except Exception as error:  # noqa: BLE001 — no failure may end the task; the caller gets False
+                    self._context.report.failed(self.session_id, "spool", error)
+                    is_spooled = False
+                for each in batch:
+                    each.is_spooled = is_spooled
+                    each.ended.set()
+        finally:
+            self._is_spooling = False
+
+    async def _spooled(self) -> None:
+        """Wait until no record is on its way: a snapshot taken now would contain it, and so would the spool."""
+        for _ in range(_TAKES):
+            if self._newest is not None:
+                await self._newest.ended.wait()
 
     async def release(self) -> None:
         """Release the lease after a clean stop. `take` takes it again.
@@ -229,6 +294,7 @@ class ManagedSession:
         """
         takes = 0
         while True:
+            await self._spooled()
             mark, takes = self.live.mark, takes + 1
             snapshot = await ask(session, timeout=self._context.config.snapshot_timeout)
             if self.live.mark == mark or takes == _TAKES:

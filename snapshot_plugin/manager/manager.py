@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -24,7 +25,7 @@ from snapshot_plugin.manager.auto import AutoSnapshot, ManagedSessions
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.events import EventBus, Reporter
+from snapshot_plugin.manager.events import EventBus, LoopCalls, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
 from snapshot_plugin.manager.leases import watch_leases
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
@@ -39,10 +40,11 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import Deadline, in_thread
+from snapshot_plugin.store.hop import in_thread, is_in_event_loop
 
 __all__ = ["SnapshotManager"]
 
+_log = logging.getLogger(__name__)
 _OPEN = "use it as: async with SnapshotManager(store) as manager"
 _SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have when the manager closes
 
@@ -86,8 +88,8 @@ class SnapshotManager:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
-        self._deadline = Deadline()
-        """Of the manager's own tasks. Each session has one of its own."""
+        self._is_warned = False
+        self._deadline, self._in_loop = context.deadline, context.in_loop
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
@@ -127,8 +129,8 @@ class SnapshotManager:
         return self
 
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
+        self._in_loop.open()
         self.events.open(tasks)
-        self._live_context.reports = ReportsInLoop(self.report)  # the thread that renews leases reports, too
         if self.store.capabilities.several_machines and self._place is not None:
             tasks.start_soon(watch_leases, lambda: (*self._sessions.live(), *self._hosted), self.report)
         tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
@@ -282,16 +284,43 @@ class SnapshotManager:
         live = managed.live if managed is not None else self._hosted.get(session_id)
         return live.seconds_left if live is not None and live.hold is not None else 0.0
 
-    def record(self, session_id: str, record: dict[str, Any]) -> bool:
-        """Spool a record before you pass its content on. One small write; a refusing disk does not raise.
+    async def spool(self, session_id: str, record: dict[str, Any]) -> bool:
+        """Spool a record before you pass its content on. Never blocks the event loop; returns within seconds.
 
-        True: the record survives ``kill -9``, and recovery applies it. False: only the next snapshot will contain
-        it, because the session is not live here, the store has no place for spools, or the disk refused.
+        Change the session first, then spool the record: a snapshot that is taken meanwhile counts as containing it.
+        Records of one session are spooled in the order of the calls.
+
+        True: the record survives ``kill -9``, and recovery applies it. False: only the next snapshot is certain to
+        contain it, because the session is not live here, the store has no place for spools, or the disk or server
+        refused or did not answer in time.
+
+        Raises:
+            InvalidInput: the record is not JSON, or the manager is not open.
+        """
+        if self._tasks is None or not self.is_open:
+            raise InvalidInput("the manager is not open", session_id=session_id, hint=_OPEN)
+        managed = self._sessions.held(session_id)
+        return managed is not None and await managed.spool(record, self._tasks)
+
+    def record(self, session_id: str, record: dict[str, Any]) -> bool:
+        """As `spool`, as a plain call: for threads, and for stores on a disk, where it is one small write.
+
+        In an event loop, a store that several machines share takes the record without waiting for its server: the
+        answer is False, and only `spool` can tell whether it was stored.
 
         Raises:
             InvalidInput: the record is not JSON.
         """
-        return self._sessions.record(session_id, record)
+        managed = self._sessions.held(session_id)
+        if managed is None:
+            return False
+        if self._tasks is None or not self.store.capabilities.several_machines or not is_in_event_loop():
+            return managed.live.record(record)
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning("manager.record() is not confirmed in an event loop: await manager.spool() instead")
+        managed.spool_soon(record, self._tasks)
+        return False
 
     async def snapshot_all(
         self,
@@ -387,17 +416,18 @@ class SnapshotManager:
         return self._sessions.get(session_id) or self._hosted.get(session_id)
 
     def _context(self) -> ManagerContext:
+        in_loop = LoopCalls()
         live = LiveContext(
             place=self._place,
             shared=self.store.capabilities.several_machines,
             owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
-            reports=self.report,
+            reports=ReportsInLoop(self.report, in_loop),
             clock=self.clock,
             reducers=self._reducers,
-            touch=lambda live: self.touch(live.session_id),
+            touch=lambda live: in_loop(self.touch, live.session_id),
         )
         saves = SaveSlots(self.config.max_concurrent_saves)
-        return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
+        return ManagerContext(self.store, self.config, self.report, saves, live, in_loop)
 
     async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
         if self._hosted.get(session_id):

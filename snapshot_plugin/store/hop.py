@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar, copy_context
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.sync import Turns
 from snapshot_plugin import forks
 
-__all__ = ["Abandoned", "Deadline", "in_thread", "in_turn"]
+__all__ = ["Abandoned", "Deadline", "in_thread", "in_turn", "is_in_event_loop"]
 
 T = TypeVar("T")
 _USUAL, _MOST = 6, 32
@@ -190,6 +191,12 @@ def _trio_token() -> Any:
     import trio.lowlevel  # noqa: PLC0415 — only where trio runs
 
     return trio.lowlevel.current_trio_token()
+
+
+def is_in_event_loop() -> bool:
+    """Whether the caller runs in an event loop, which it must not block."""
+    trio = sys.modules.get("trio")
+    return _on_asyncio() or (trio is not None and trio.lowlevel.in_trio_run())
 
 
 def _on_asyncio() -> bool:

@@ -66,6 +66,10 @@ _CONFIG = section(
 _SPOOL = section(
     "docs/reference/spool.md: The spool file",
     done("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
+    done(
+        "MANAGER-SPOOL-STALL", "A database that does not answer stops no event loop, and nothing is acknowledged."
+    ),
+    done("MANAGER-SPOOL-ORDER", "Records are spooled in the order of the calls."),
     done("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
     done("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
     done("MANAGER-SPOOL-TORN", "A torn last record, which was never acknowledged, is dropped."),
