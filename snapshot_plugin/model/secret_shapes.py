@@ -174,7 +174,7 @@ def _named(row: Name) -> Shape:
 
 def _holds_encoded_secret(value: str) -> bool:
     text = decoded(value)
-    return bool(text) and (text.startswith('{"auths"') or bool(redact_text(text)[1]))
+    return text.startswith('{"auths"') or _looks()[0](text)
 
 
 _ENCODED: Final = f"(?:{'|'.join(ENCODED)})[A-Za-z0-9+/]{{12,}}"

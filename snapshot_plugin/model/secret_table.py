@@ -187,7 +187,7 @@ TOKENS: Final = (
     Token("slack-token", "xapp-", "[0-9]-[A-Z0-9]{6,16}-[0-9]{1,16}-[0-9a-f]{32,}+"),
     Token("discord-token", "[MNO]", rf"[A-Za-z0-9_-]{{23,27}}\.{_URL64}{{6}}\.{_URL64}{{27,40}}+{_END}", starts=".", check=lambda value: is_key(value.rpartition(".")[2]) or is_key(value.partition(".")[0])),
     Token("facebook-token", "EAA[A-Z]", rf"{_NUMBER}{_MIXED}[A-Za-z0-9]{{80,}}+", _ALNUM, "eaa"),
-    Token("twitter-token", "A{20}", r"[A-Za-z0-9%]{60,}+", _ALNUM, "aaaaaaaaaaaaaaaaaaaa", is_varied),
+    Token("twitter-token", "A", r"A{19}[A-Za-z0-9%]{60,}+", _ALNUM, "aaaaaaaaaaaaaaaaaaaa", is_varied),
     # Model providers.
     Token("anthropic-key", "sk-ant-", rf"{_RANDOM}{_URL64}{{20,}}+"),
     Token("openrouter-key", "sk-or-", rf"{_DIGIT}{_URL64}{{32,}}+"),
@@ -358,7 +358,7 @@ FORMS: Final = (
          r"://[^\s/@]*:[^\s/@]+@"),
     Form("url-password", "://", r"(?P<before>://)(?P<value>[A-Za-z0-9_.~-]{20,}+)(?=(?::[^\s/:@\"']{0,128})?@)", is_key,
          "://[A-Za-z0-9_.~-]{20}[^/]*@"),
-    Form("url-password", "@tcp( @unix(", r"(?P<before>:)(?P<value>[^\s:@/\"'`]{3,64}+)(?=@(?:tcp|unix)\()", is_literal,
+    Form("url-password", "@tcp( @unix(", r"(?P<before>:)(?P<value>[^\s:@/\"'`\[\]]{3,64}+)(?=@(?:tcp|unix)\()", is_literal,
          r"@(?:tcp|unix)\("),
     Form("url-password", "jdbc:oracle:", r"(?P<before>jdbc:oracle:[a-z0-9]{2,8}:[\w$#]{1,64}/)(?P<value>[^\s@\"']{3,64}+)(?=@)",
          is_literal, "jdbc:oracle:"),

@@ -65,7 +65,7 @@ _DOTTED: Final = re.compile(r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++")
 
 
 def is_stand_in(value: str) -> bool:
-    """Whether *value* only stands for a secret: ``password``, ``<token>``, ``{{ key }}``, ``YOUR_KEY``, ``****``."""
+    """Whether *value* only stands for a secret: ``password``, ``<token>``, ``{{ key }}``, ``YOUR_KEY``, ``**``."""
     return _STAND_IN.match(value) is not None
 
 
