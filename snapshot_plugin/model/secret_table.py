@@ -375,7 +375,7 @@ FORMS: Final = (
          r"(?i:password)\s{1,8})(?P<value>\S{4,}+)", is_literal, _NETRC_SIGN),
     Form("password", "login", r"(?P<before>[lL](?i:ogin)[ \t\n]{1,8}[^\s]{1,128}[ \t\n]{1,8}(?i:password)[ \t\n]{1,8})(?P<value>[^\s]{4,}+)",
          is_strong, _NETRC_SIGN),
-    Form("password", ":5432: :*:", r"(?P<before>:(?:5432|\*):[^\s:/]{1,64}:[^\s:/]{1,64}:)(?P<value>[^\s:\"'`]{4,}+)(?=\s|\Z)",
+    Form("password", ":5432: :*:", r"(?P<before>:(?:5432|\*):[^\s:/\[]{1,64}:[^\s:/\[]{1,64}:)(?P<value>[^\s:\"'`]{4,}+)(?=\s|\Z)",
          is_literal, r":(?:5432|\*):"),
     Form("password", "pass pwd", rf"(?P<before>{_PASSWORDS}>)(?P<value>[^\s<>]{{3,}}+)(?=</)", is_literal, f"{_PW_SIGN}>"),
     Form("secret", "token> secret> key>", rf"(?P<before>(?:{_KEY_NAMES})>)(?P<value>[^\s<>]{{12,}}+)(?=</)", is_key,
