@@ -13,7 +13,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.secret_shapes import RULES, SecretRule, assigned_kind, known_name, redact_text
+from snapshot_plugin.model.secret_shapes import (
+    RULES,
+    SecretRule,
+    assigned_kind,
+    known_name,
+    may_hold_secrets,
+    redact_text,
+)
 from snapshot_plugin.model.value import Value
 
 __all__ = ["Redaction", "RedactionReport", "may_name_a_secret", "redact"]
@@ -103,6 +110,8 @@ class _RedactionWalk:
         return value
 
     def _text(self, text: str, path: _Path) -> str:
+        if self._rules is RULES and not may_hold_secrets(text):  # true of most text
+            return text
         redacted, found = redact_text(text, self._rules)
         self._report(found, path)
         return redacted if found else text

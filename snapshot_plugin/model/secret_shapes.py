@@ -112,12 +112,21 @@ def _token(row: Token) -> Shape:
     escaped = rf"(?<=[nrtA-Fa-f0-9]{prefix})(?:(?<=\\[nrt]{prefix})|(?<=%[0-9A-Fa-f]{{2}}{prefix}))"
     pattern = rf"(?P<value>{prefix}(?:(?<![{row.word}]{prefix})|{escaped}){row.rest})"
     starts = row.starts or prefix.replace("\\", "").lower()
-    return Shape(tuple(starts.split()), row.kind, pattern, row.check, _without_conditions(prefix + row.rest))
+    return Shape(tuple(starts.split()), row.kind, pattern, row.check, _beginning(prefix + row.rest))
 
 
-def _without_conditions(pattern: str) -> str:
-    """A looser *pattern*, without lookaround and possessive repetition. It matches wherever *pattern* does."""
-    return re.sub(r"([+*}])\+", r"\1", re.sub(r"\(\?<?[=!][^()]*\)", "", pattern))
+def _beginning(pattern: str) -> str:
+    """What a match of *pattern* begins with, as a pattern without lookaround and long repetitions."""
+    looser = re.sub(r"([+*}])\+", r"\1", re.sub(r"\(\?<?[=!][^()]*\)", "", pattern))
+    for count in re.finditer(r"\{(\d+)(?:,\d*)?\}", looser):
+        before = looser[: count.start()]
+        if int(count[1]) > _ENOUGH and before.count("(") == before.count(")"):
+            return f"{before}{{{_ENOUGH}}}"
+    return looser
+
+
+_ENOUGH: Final = 16
+"""So many characters of a token are looked for first. More would need more states."""
 
 
 def _form(row: Form) -> Shape:
@@ -144,17 +153,19 @@ _QUOTED: Final[_Values] = (
 )
 
 
-def _value(reference: str) -> Iterable[str]:
-    bare = _unquoted(r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\\|`", rf"{reference}[^\W\d]\w*+(?=[,)])")
-    line = _unquoted(r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", rf"{reference}[^\W\d_]++")
+def _value(names: tuple[str, str]) -> Iterable[str]:
+    bare = _unquoted(r"[^\s\"'&;,()\[\]{}<>\\|`]", r" \t\r\n\"'&;,)\\|`", names[0])
+    line = _unquoted(r"[^\s\"'`(){}\[\]<>$,;|\\]", r"\"'\r\n\\", names[1])
     for each in zip(bare, _QUOTED, line, strict=True):
         yield "(?(equal){}|(?(quote){}|{}))".format(*each)
 
 
-_LITERAL_VALUE: Final = "(?:(?P<value>{})|(?P<other>{}))".format(*_value(f"{REFERENCE}|"))
-_KEY_VALUE: Final = "(?:(?P<value>{})|(?P<other>{}))".format(*_value(""))  # `is_key` knows a reference
+_LITERAL_VALUE: Final = "(?:(?P<value>{})|(?P<other>{}))".format(
+    *_value((rf"{REFERENCE}|[^\W\d]\w*+(?=[,)])", rf"{REFERENCE}|[^\W\d_]++"))
+)
+_KEY_VALUE: Final = "(?:(?P<value>{})|(?P<other>{}))".format(*_value(("(?!)", "(?!)")))  # `is_key` knows names
 _ASSIGNED: Final = r"\\{0,4}[\"']?\]?[ \t]{0,4}(?::[ \t]?(?i:string|str)[ \t]?=|:=|=>|[:=])"
-_KEY_SIGN: Final = r"[ \t]{0,4}\\{0,4}[\"']?[^\s\"'()\[\]{},;|\\<>]{12}"
+_KEY_SIGN: Final = r"[ \t]{0,4}[bru]?\\{0,4}[\"']?[^\s\"'()\[\]{},;|\\<>]{12}"
 
 
 def _named(row: Name) -> Shape:
@@ -165,7 +176,8 @@ def _named(row: Name) -> Shape:
     return Shape(
         starts=(row.start,),
         kind=row.kind,
-        pattern=rf"(?P<before>{name}(?:(?P<equal>=(?!=))|{_ASSIGNED}[ \t]{{0,4}}(?P<quote>\\{{0,4}}[\"'])?))"
+        pattern=rf"(?P<before>{name}(?:(?P<equal>=(?!=))"
+        rf"|{_ASSIGNED}[ \t]{{0,4}}(?:[bru](?=[\"']))?(?P<quote>\\{{0,4}}[\"'])?))"
         + (_KEY_VALUE if random else _LITERAL_VALUE),
         check=row.check,
         sign=sign + _KEY_SIGN if random else sign,
@@ -238,8 +250,8 @@ def may_hold_secrets(text: str) -> bool:
         return False
     if not text.isascii():
         text = _encodable(text)
-    tokens, others = _looks()
-    return tokens(text) or others(text)
+    first, second, third = _looks()
+    return first(text) or second(text) or third(text)
 
 
 def _signalled(text: str, folded: str) -> list[SecretRule]:
@@ -261,14 +273,15 @@ def _automaton(sign: str) -> Callable[[str], bool]:
 
 
 _SHORTEST: Final = 6
-_PARTS: Final = (_FIRST, RULES[len(_FIRST) :])
-"""All rules, in two: one automaton for all their signs would have more states than its cache."""
+_MIDDLE: Final = (len(_FIRST) + len(RULES)) // 2 - len(NAMES) // 2
+_PARTS: Final = (_FIRST, RULES[len(_FIRST) : _MIDDLE], RULES[_MIDDLE:])
+"""All rules, in three: one automaton for all their signs would have more states than its cache."""
 
 
 @cache
-def _looks() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
-    tokens, others = (_automaton("|".join(rule.sign for rule in part)) for part in _PARTS)
-    return tokens, others
+def _looks() -> tuple[Callable[[str], bool], Callable[[str], bool], Callable[[str], bool]]:
+    first, second, third = (_automaton("|".join(rule.sign for rule in part)) for part in _PARTS)
+    return first, second, third
 
 
 def _encodable(text: str) -> str:

@@ -88,7 +88,7 @@ NAMES: Final = (
     Name("psk", "psk", "password", is_strong, setting=False),
     Name("secret", "secret(?:(?<=client[_-]secret)|(?<=clientsecret))", "secret", is_literal, "client[_-]?secret"),
     Name("secret", "secret[_-]?access[_-]?key", "secret", is_literal),
-    Name("secret", "secret[_-]?key", "secret", is_strong),
+    Name("secret", "secret[_-]?key(?:[_-]?base)?", "secret", is_strong),
     Name("secret", "secret", "secret"),
     Name("token", f"token{_NO_CURSOR}", "token", sign="token"),
     Name("_pat", "_pat", "token", setting=False),
@@ -185,7 +185,6 @@ TOKENS: Final = (
     Token("slack-token", "xox[abceoprs]-", r"[0-9]{1,20}-[A-Za-z0-9-]{10,}+", starts="xox"),
     Token("slack-token", "xoxe", r"(?:\.xox[bp])?-[0-9]-[A-Za-z0-9]{100,}+"),
     Token("slack-token", "xapp-", "[0-9]-[A-Z0-9]{6,16}-[0-9]{1,16}-[0-9a-f]{32,}+"),
-    Token("discord-token", "[MNO]", rf"[A-Za-z0-9_-]{{23,27}}\.{_URL64}{{6}}\.{_URL64}{{27,40}}+{_END}", starts=".", check=lambda value: is_key(value.rpartition(".")[2]) or is_key(value.partition(".")[0])),
     Token("facebook-token", "EAA[A-Z]", rf"{_NUMBER}{_MIXED}[A-Za-z0-9]{{80,}}+", _ALNUM, "eaa"),
     Token("twitter-token", "A", r"A{19}[A-Za-z0-9%]{60,}+", _ALNUM, "aaaaaaaaaaaaaaaaaaaa", is_varied),
     # Model providers.
@@ -311,10 +310,10 @@ _NETRC_SIGN: Final = r"(?i:login)\s{1,8}\S+\s{1,8}(?i:password)\s"
 _PW_SIGN: Final = "(?i:passw(?:or)?[dt]|passphrase|passcode|pwd)"
 _PAIR_SIGN: Final = r"[\"']?,?\s+[\"']?value[\"']?\s*[:=]"
 _WHOSE: Final = r"(?: (?:for|of|to|on) [\w.@-]{1,40}(?: [\w.@-]{1,40})?)?"
-_IS_SIGN: Final = "(?: (?:for|of|to|on) [^\n]* ?(?::|is|was|ist|lautet|be|=) |(?::| is| was| ist| lautet| will be| =)(?: now| set to)?:? {1,2}[\"'`]?[^ \"'`]{4})"
-_IS: Final = "(?::| is| was| ist| lautet| will be| =)(?: now| set to)?:? {1,2}[\"'`]?"
+_IS_SIGN: Final = "(?: (?:for|of|to|on) [^\n]* ?(?::|is|was|ist|lautet|be|=) |(?::\\*{0,2}| \\|| is| was| ist| lautet| will be| =)(?: now| set to)?:? {1,2}[\"'`]?[^ \"'`]{4})"
+_IS: Final = r"(?::\*{0,2}| \|| is| was| ist| lautet| will be| =)(?: now| set to)?:? {1,2}[\"'`]?"
 _SID: Final = r"(?i:[\w.-]{0,30}?(?:sess(?:ion)?|sid|auth|token|jwt)\w{0,8})="
-_LOGINS: Final = "docker|podman|nerdctl|buildah|skopeo|helm|oc|az|twine|sshpass|mongo[a-z]{0,7}"
+_LOGINS: Final = "login|twine|mongo[a-z]{0,7}"
 
 KEY_BLOCKS: Final = (
     Form("private-key", "-----begin", _PEM, None, "-----BEGIN "),
@@ -334,11 +333,14 @@ FORMS: Final = (
     Form("aws-signature", "x-amz-", r"(?P<before>X-Amz-(?:Signature|Security-Token)=)(?P<value>[A-Za-z0-9%+/=]{40,}+)", None,
          "X-Amz-S"),
     Form("terraform-token", ".atlasv1.", rf"(?P<before>\.atlasv1\.)(?P<value>{_URL64}{{60,}}+)", None, r"\.atlasv1\."),
-    Form("mailchimp-key", "-us", r"(?P<value>\b[0-9a-f]{32})(?P<other>-us[0-9]{1,2})\b", None, "[0-9a-f]{32}-us[0-9]"),
+    Form("mailchimp-key", "-us", r"(?P<value>\b[0-9a-f]{32})(?P<other>-us[0-9]{1,2})\b", None, "-us[0-9]"),
     Form("kubernetes-key", "key-data", rf"(?P<before>key-data[\"']?:[ \t]{{0,4}}[\"']?)(?P<value>{_BASE64})", None,
          r"key-data[\"']?:"),
     Form("slack-webhook", "hooks.slack.com",
          r"(?P<before>hooks\.slack\.com/[a-z]{1,12}/)(?P<value>[A-Za-z0-9+/_-]{24,}+)", is_varied, r"hooks\.slack\.com/"),
+    Form("discord-token", ".",
+         rf"(?P<value>[MNO](?:(?<![A-Za-z0-9_-][MNO])|(?<=\\[nrt][MNO])){_URL64}{{23,27}}\.{_URL64}{{6}}\.{_URL64}{{27,40}}+){_END}",
+         lambda value: is_key(value.rpartition(".")[2]) or is_key(value.partition(".")[0]), rf"\.{_URL64}{{6}}\.{_URL64}{{27}}"),
     Form("discord-webhook", "/api/webhooks/", rf"(?P<before>/api/webhooks/[0-9]{{1,22}}/)(?P<value>{_URL64}{{50,}}+)", None,
          "/api/webhooks/[0-9]"),
     Form("teams-webhook", "webhookb2/",
@@ -356,7 +358,7 @@ FORMS: Final = (
     Form("url-password", "://",
          r"(?P<before>://[^\s/:@\"'\\<>\[]{0,128}:)" + _value(r"\s/:@\"'\\<>", "1,", "(?=@)") + "(?!@sha[0-9])", is_literal,
          r"://[^\s/@]*:[^\s/@]+@"),
-    Form("url-password", "://", r"(?P<before>://)(?P<value>[A-Za-z0-9_.~-]{20,}+)(?=(?::[^\s/:@\"']{0,128})?@)", is_key,
+    Form("url-password", "://", r"(?P<before>://)(?P<value>[A-Za-z0-9_.~-]{20,}+)(?=(?::[^\s/@\"']{0,128})?@)", is_key,
          "://[A-Za-z0-9_.~-]{20}[^/]*@"),
     Form("url-password", "@tcp( @unix(", r"(?P<before>:)(?P<value>[^\s:@/\"'`\[\]]{3,64}+)(?=@(?:tcp|unix)\()", is_literal,
          r"@(?:tcp|unix)\("),
@@ -369,7 +371,7 @@ FORMS: Final = (
          r"\t(?:TRUE|FALSE)\t\d"),
     # Files.
     Form("docker-auth", "auth", rf"(?P<before>[aA](?i:uth){_QUOTE}\s{{0,4}}[:=]\s{{0,4}}{_QUOTE})(?P<value>[A-Za-z0-9+/]{{8,}}+={{0,2}})",
-         is_basic, r"(?i:auth)\\{0,4}[\"']?\s{0,4}[:=]"),
+         is_basic, r"(?i:auth)\\{0,4}[\"']?\s{0,4}[:=]\s{0,4}\\{0,4}[\"']?[A-Za-z0-9+/]{8}"),
     Form("password", "machine",
          r"(?P<before>[mM](?i:achine)\s{1,8}(?=[^\s.]{0,64}[.\d]|localhost)\S{1,128}\s{1,8}(?i:login)\s{1,8}\S{1,128}\s{1,8}"
          r"(?i:password)\s{1,8})(?P<value>\S{4,}+)", is_literal, _NETRC_SIGN),
@@ -391,7 +393,7 @@ FORMS: Final = (
                                       r"[^\s\"']{4,}+", r"\n"), lambda value: is_literal(value) and not value.startswith("$"), r"curl[^\n]* -(?:u|-user|U|-proxy-user)[ =]"),
     Form("password", "http xh", _command(r"\b(?:https?|xh)", r"a[ =][\"']?[^\s:\"'/]{1,64}:", r"[^\s\"']{4,}+"), is_strong, "(?:http|xh)s? [^\n]*-a[ =]"),
     Form("password", "sshpass", r"(?P<before>[sS](?i:shpass -p) ?[\"']?)" + _value(r"\s\"'", "4,"), is_literal, "(?i:sshpass -p)"),
-    Form("password", "docker podman nerdctl buildah skopeo helm oc az twine mongo",
+    Form("password", "login twine mongo",
          _command(rf"\b(?:{_LOGINS})", "p[ =]"), is_strong, rf"(?:{_LOGINS})[^\n]* -p[ =]"),
     Form("password", "mysql mariadb 7z", _command(r"\b(?:mysql[a-z]{0,6}|mariadb|7za?)", "p"), is_strong, r"(?:mysql|mariadb|7z)[^\n]* -p"),
     Form("password", "redis-cli", _command("redis-cli", "a[ =]"), is_literal, r"redis-cli[^\n]* -a[ =]"),
@@ -400,11 +402,11 @@ FORMS: Final = (
          r"(?P<value>[^\s\"']{4,}+)", is_literal, "htpasswd[ \t]{1,4}-"),
     Form("token", "login", r"(?P<before>login[ \t]{1,2})(?P<value>[A-Za-z0-9._-]{20,}+)", is_key, "login[ \t]{1,2}[A-Za-z0-9._-]{20}"),
     Form("secret", "::add-mask::", r"(?P<before>::add-mask::)(?P<value>[^\s\"'$<{]{4,}+)", None, "::add-mask::"),
-    Form("password", "ldap plink pscp zip",
-         _command(r"\b(?:ldap[a-z]{3,8}|plink|pscp|(?:un)?zip)", "(?:w|pw|P)[ =]"), is_strong, "(?:ldap|plink|pscp|zip)[^\n]* -(?:w|pw|P)[ =]"),
+    Form("password", "ldap plink pscp zip sqlcmd",
+         _command(r"\b(?:ldap[a-z]{3,8}|plink|pscp|sqlcmd|(?:un)?zip)", "(?:w|pw|P)[ =]"), is_strong, "(?:ldap|plink|pscp|zip|sqlcmd)[^\n]* -(?:w|pw|P)[ =]"),
     Form("password", "pass:", r"(?P<before>-pass(?:in|out)?[ =][\"']?pass:)(?P<value>[^\s\"']{4,}+)", is_literal, "-pass(?:in|out)?[ =]"),
     Form("password", "echo", r"(?P<before>echo[ \t]{1,2}(?:-n[ \t])?[\"']?)(?P<value>[^\s\"'|]{4,128}+)(?=[\"']?[ \t]{0,2}\|[ \t]{0,2}"
-         r"(?:sudo -S|(?:docker|podman|helm|gh|oc)[ \t][^\n|]{0,60}(?:login|auth)))", is_strong, r"echo[^\n|]*\|"),
+         r"(?:sudo -S|(?:sudo )?chpasswd|(?:docker|podman|helm|gh|oc)[ \t][^\n|]{0,60}(?:login|auth)))", is_strong, r"echo[^\n|]*\|"),
     Form("password", "passw passphrase -pass",
          r"(?P<before>-(?<![\w-]-)-?(?:[A-Za-z]{1,20}-){0,3}(?i:passw(?:or)?d|passphrase|pass|pw)[ \t]{1,4}[\"']?)"
          + _value(r"\s\"'`\\<>|;,()\[\]{}", "4,"), is_strong, r"-(?i:[a-z-]*(?:passw(?:or)?d|passphrase|pass|pw))[ \t]"),
@@ -412,18 +414,29 @@ FORMS: Final = (
          r"(?P<before>-(?<![\w-]-)-?(?:[A-Za-z]{1,20}-){0,3}(?i:token|secret|(?:api|access|auth|secret|account)-?key)[ \t]{1,4}[\"']?)"
          + _value(r"\s\"'`\\<>|;,()\[\]{}", "12,"), is_key, r"-(?i:[a-z-]*(?:token|secret|key))[ \t]"),
     # Programs.
-    Form("password", "identified", r"(?P<before>[iI](?i:dentified by) {1,4}\\?[\"'])" + _value(r"\s\"'\\", "1,"), is_literal,
-         "(?i:identified by) "),
+    Form("password", "identified", r"(?P<before>IDENTIFIED BY {1,4}\\?[\"'])" + _value(r"\s\"'\\", "1,"), is_literal,
+         "IDENTIFIED BY "),
     Form("password", "passw passphrase pwd",
          rf"(?P<before>{_PASSWORDS}(?:{_QUOTE}[ \t]{{0,4}}[,(][ \t]{{0,4}}|[ \t]{{1,4}}){_QUOTE}(?<=[\"']))"
-         r"(?P<value>[^\s\"'`\\<>{}]{4,}+)(?=\\?[\"'])", is_strong,
+         r"(?P<value>[^\s\"'`\\<>{}]{4,}+)(?=\\?[\"'](?![ \t]{0,2},))", is_strong,
          _PW_SIGN + r"\\{0,4}[\"']?[ \t]{0,4}[,(]?[ \t]{0,4}\\{0,4}[\"'][^\s\"']{4}"),
-    Form("password", "auth",
-         r"(?P<before>[aA](?i:uth)(?:=|\[)?[(\[][\"'][^\s\"']{1,64}[\"'],[ \t]{0,4}[\"'])" + _value(r"\s\"'\\", "1,"), is_literal,
-         r"(?i:auth)=?[(\[][\"']"),
+    Form("password", "auth credential",
+         r"(?P<before>(?:[aA](?i:uth)|[cC](?i:redentials?))=?[(\[][\"'][^\s\"']{1,64}[\"'],[ \t]{0,4}[\"'])" + _value(r"\s\"'\\", "4,"), is_literal,
+         r"(?i:auth|credentials?)=?[(\[][\"']"),
     Form("password", "env", r"(?P<before>ENV[ \t]{1,4}[A-Z0-9_]{0,40}?(?:PASSWORD|PASS|PASSWD|SECRET|TOKEN|KEY)[ \t]{1,4}[\"']?)"
          + _value(r"\s\"'", "4,"), is_strong, "ENV[ \t]"),
+    Form("secret", "token secret key",
+         rf"(?P<before>(?:{_KEY_NAMES}){_QUOTE}[ \t]{{0,4}},[ \t]{{0,4}}{_QUOTE}(?<=[\"']))(?P<value>[^\s\"'`\\<>{{}}]{{12,}}+)(?=\\?[\"'])", is_key,
+         _KEY_SIGN + r"\\{0,4}[\"']?[ \t]{0,4},[ \t]{0,4}\\{0,4}[\"'][^\s\"']{12}"),
+    Form("api-key", "_key=", r"(?P<before>_KEY=(?<!CACHE_KEY=)(?<!PUBLIC_KEY=)(?<!PRIMARY_KEY=)[\"']?(?:base64:)?)(?P<value>[^\s\"'`&;,:]{16,}+)", is_key,
+         "_KEY=[\"']?(?:base64:)?[^\\s\"'`&;,:]{16}"),
+    Form("secret", "set config",
+         r"(?P<before>(?:set|config)[ \t]{1,2}\S{0,60}?(?i:token|secret|password|key)[ \t]{1,2}[\"']?)(?P<value>[^\s\"'`<>]{12,}+)", is_key,
+         "(?:set|config)[ \t]{1,2}[^ \t\n]*(?i:token|secret|password|key)[ \t]"),
+    Form("password", "--user", r"(?P<before>--user[ =][\"']?[^\s:\"'/]{1,64}:)(?P<value>[^\s\"'`]{4,}+)", is_strong, "--user[ =]"),
     # Sentences.
+    Form("password", "pass pw", rf"(?P<before>(?:pass|[pP]w)(?<![\w-]pass)(?<![\w-][pP]w)(?::|=| is)[ \t]?[\"'`]?)(?P<value>{_SENTENCE_WORD})(?![(\[{{])",
+         lambda value: is_password(value) and not {*"_/:"}.intersection(value), "(?:pass|[pP]w)(?::|=| is)[ \t]?[\"'`]?[^ ]{4}"),
     Form("password", "passw passphrase passcode pwd",
          rf"(?P<before>{_PASSWORDS}{_WHOSE}{_IS})(?P<value>{_SENTENCE_WORD})(?![(\[{{])", is_password,
          _PW_SIGN + _IS_SIGN),
