@@ -9,7 +9,7 @@
 `lineage`, `merge`         forks, the family tree, merging two branches; `three_way`: for JSON values
 `policy`                   `RetentionPolicy`: which snapshots to keep
 `repair` close open tool calls before a resume; the stored session is not changed
-`redact`                   removing secrets; `secret_shapes`, `secret_tokens`, `secret_names`: finding them
+`redact`                   removing secrets; `secret_shapes`: finding them by `secret_table` and `secret_values`
 `withheld`, `tool_calls`   credentials that are never stored; tool calls of other libraries
 `topics` frequent words; `suggest`: tags; `statistics`: counts
 =========================  =================================================================================

@@ -13,8 +13,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.secret_names import may_assign
-from snapshot_plugin.model.secret_shapes import RULES, SecretRule, assigned_kind, redact_text
+from snapshot_plugin.model.secret_shapes import (
+    RULES,
+    SecretRule,
+    assigned_kind,
+    known_name,
+    may_hold_secrets,
+    redact_text,
+)
 from snapshot_plugin.model.value import Value
 
 __all__ = ["Redaction", "RedactionReport", "may_name_a_secret", "redact"]
@@ -78,7 +84,7 @@ def redact(value: T, *, rules: Sequence[SecretRule] = RULES) -> tuple[T, Redacti
 @lru_cache(maxsize=4096)
 def may_name_a_secret(name: str) -> bool:
     """Return False only if no value of this *name* can be a secret because of the name."""
-    return name.lower() in _HEADERS or may_assign(name)
+    return name == "value" or name.lower() in _HEADERS or known_name(name) is not None
 
 
 _Path = tuple[Any, str | int] | None
@@ -104,6 +110,8 @@ class _RedactionWalk:
         return value
 
     def _text(self, text: str, path: _Path) -> str:
+        if self._rules is RULES and not may_hold_secrets(text):  # true of most text
+            return text
         redacted, found = redact_text(text, self._rules)
         self._report(found, path)
         return redacted if found else text
@@ -133,6 +141,8 @@ class _RedactionWalk:
         if not isinstance(item, str):
             return self.value(item, here)
         kind = assigned_kind(name, item)
+        if name == "value" and not kind and isinstance(named := items.get("name", items.get("key")), str):
+            kind = assigned_kind(named, item)  # a variable or a header: {"name": "TOKEN", "value": "…"}
         if kind:
             self._report(Counter({kind: 1}), here)
             return f"[redacted:{kind}]"

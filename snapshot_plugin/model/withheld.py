@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from snapshot_plugin.model.secret_shapes import assigned_kind, known_name
+from snapshot_plugin.model.secret_values import is_variable
+
 __all__ = [
     "WITHHELD",
     "command_without_secrets",
@@ -24,10 +27,6 @@ WITHHELD: Final = "<withheld>"
 """Replaces a value in a command line that is not stored."""
 
 _ENVIRONMENTS: Final = frozenset({"env", "environ", "environment", "env_vars", "environment_variables"})
-_SECRET_WORDS: Final = frozenset(
-    {"apikey", "authorization", "cookie", "credential", "credentials", "passphrase", "passwd", "password", "secret"}
-)
-_SECRET_KEYS: Final = frozenset({"api", "access", "secret", "private", "auth", "signing", "encryption", "account"})
 _MODEL_TOKENS: Final = frozenset({"bos", "cls", "end", "eos", "mask", "pad", "sep", "start", "stop", "unk"})
 """Words before ``token`` in names of text tokens, which are not secrets."""
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
@@ -36,7 +35,6 @@ _LOGIN: Final = re.compile(r"(?<=://)[^/?#@\s]*@")
 _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s"']\S*)"""
 _ASSIGNED: Final = re.compile(rf"(?<![\w.-])([\w.-]+)(=){_VALUE}")
 _FOLLOWING: Final = re.compile(rf"(?<!\S)(--?[A-Za-z][\w.-]*)([ \t]+)(?!-){_VALUE}")
-_STAND_IN: Final = re.compile(r"\$\w+|\$?\{.*\}|<.*>|%\w+%|\[redacted:[a-z-]+\]|\**", re.DOTALL)
 
 
 def is_credential(name: str, value: Any) -> bool:
@@ -48,15 +46,13 @@ def is_credential(name: str, value: Any) -> bool:
         if isinstance(value, dict) and value.get("type") in _SCHEMA_TYPES:  # a parameter of a tool
             return False
         return any(is_credential(name, each) for each in (value.values() if isinstance(value, dict) else value))
-    if not isinstance(value, str) or _STAND_IN.fullmatch(value):
+    if not isinstance(value, str) or is_variable(value):
         return False
-    words = [word.lower() for word in _HUMPS.split(name) if word]
-    before, last = words[-2:-1], words[-1:]
-    if last == ["key"]:
-        return bool(_SECRET_KEYS.intersection(before))
-    if last == ["token"]:
-        return not _MODEL_TOKENS.intersection(before)
-    return bool(_SECRET_WORDS.intersection(last))
+    known = known_name(name)
+    if known is None or not (known.setting or assigned_kind(name, value)):
+        return False
+    *before, last = (word.lower() for word in _HUMPS.split(name) if word)
+    return last != "token" or not _MODEL_TOKENS.intersection(before[-1:])
 
 
 def without_secrets(data: Mapping[str, Any], path: str = "") -> tuple[dict[str, Any], tuple[str, ...]]:

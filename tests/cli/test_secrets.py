@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from snapshot_plugin.search.database import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.model.test_secret_recall import FORMS
 
 TOKEN = "ghp_" + "a1B2" * 9
 
@@ -225,3 +227,14 @@ def test_secret_that_only_undo_remembers_is_found_and_removed(asnap: Asnap, plac
     assert (fixed.code, fixed.json["operation"], fixed.json["operations"]) == (0, None, 2)
     assert asnap("secrets", "scan").code == 0
     assert asnap("undo", "--list").out.count("[redacted:github-token]") == 2
+
+
+def test_scan_removes_generated_tokens_from_a_session(asnap: Asnap, place: Path) -> None:
+    rng = random.Random("scan")
+    made = [(make(rng), around) for make, around in FORMS for _ in range(20)]
+    saved(place, session("01aaaa", *(around.replace("{}", token) for token, around in made)))
+
+    assert asnap("secrets", "scan", "01", "--fix", "--yes").code == 0
+
+    said = "\n".join(message.text for message in loaded(place, "01aaaa").messages)
+    assert [token for token, _ in made if token[-12:] in said] == []

@@ -236,7 +236,10 @@ def test_session_without_secrets_reports_nothing_withheld() -> None:
     assert plain.config.options == {"max_tokens": 9, "eos_token": "</s>", "key": "c#"}
 
 
-@pytest.mark.parametrize("name", ["api_key", "X-Api-Key", "OPENAI_API_KEY", "githubToken", "db.password", "secret"])
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "X-Api-Key", "OPENAI_API_KEY", "githubToken", "db.password", "secret", "PGPASSWORD", "cookie"],
+)
 def test_credential_names_are_recognised(name: str) -> None:
     assert is_credential(name, TOKEN)
     assert not is_credential(name, "${FROM_ELSEWHERE}")
