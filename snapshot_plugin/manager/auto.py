@@ -21,6 +21,7 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.hop import Deadline
 
 __all__ = ["AutoSnapshot", "ManagedSessions"]
 
@@ -41,6 +42,7 @@ class AutoSnapshot:
         self._finished = anyio.Event()
         self._scope = anyio.CancelScope()
         self._stopping = False
+        self._deadline = Deadline()
 
     def checkpoint(self) -> None:
         """Save soon; calls within ``event_debounce`` are coalesced into one save."""
@@ -69,22 +71,26 @@ class AutoSnapshot:
     async def run(self) -> None:
         """Save whenever it is due, until `finish`."""
         try:
-            with self._scope:
+            with self._scope, self._deadline.applies():
                 while not self._stopping:
                     await self._step()
         finally:
             self._finished.set()
 
     async def finish(self, *, save: bool, trigger: str) -> Outcome:
-        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``."""
+        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``.
+
+        A save that hangs is abandoned then; its thread may still complete it.
+        """
         limit = self._context.config.exit_timeout
-        with anyio.move_on_after(limit):
+        with anyio.move_on_after(limit), self._deadline.applies():
+            self._deadline.set(limit)
             self._stopping = True
             self._wake.set()
             await self._finished.wait()
             not_asked = Outcome(session_id=self.session_id, status="not_asked")
             return await self.save_as(trigger) if save else not_asked
-        self._scope.cancel()  # a save in progress completes or has no effect
+        self._scope.cancel()
         await self._finished.wait()
         outcome = Outcome.timed_out(self.session_id, limit)
         error = SnapshotError(outcome.problem, session_id=self.session_id)
@@ -150,7 +156,7 @@ class ManagedSessions:
         return managed
 
     async def drop(self, managed: ManagedSession) -> None:
-        """Release a session. The last `drop` also releases the lease, even when cancelled."""
+        """Release a session. The last `drop` also releases the lease, even when cancelled; in bounded time."""
         managed.holders -= 1
         if managed.holders:
             return

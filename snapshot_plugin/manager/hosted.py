@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.managed import ManagerContext
+from snapshot_plugin.store.hop import Abandoned, Deadline, in_thread
 
 __all__ = ["HostedSessions", "ReportsInLoop"]
 
@@ -56,12 +56,12 @@ class HostedSessions:
 
         After that time the saving thread is abandoned, because a disk may never answer.
         """
-        limit = self._context.config.exit_timeout
+        limit, deadline = self._context.config.exit_timeout, Deadline()
         for sessions in self._all:
             if session_id in sessions.open:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(limit):
-                    finish = partial(sessions.finish, session_id, save=save)
-                    return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
+                with anyio.CancelScope(shield=True), deadline.applies(), suppress(Abandoned):
+                    deadline.set(limit)
+                    return await in_thread(partial(sessions.finish, session_id, save=save))
                 return Outcome.timed_out(session_id, limit)
         return Outcome(session_id=session_id, status="not_live")
 

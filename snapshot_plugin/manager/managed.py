@@ -6,8 +6,10 @@ The session object is asked for its snapshot, and whether it changed.
 from __future__ import annotations
 
 import inspect
+import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import anyio
 from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.label import apply_label, carried_over, typed_label
 from snapshot_plugin.live.ports import LiveContext
+from snapshot_plugin.live.schedule import STUCK
 from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
@@ -24,12 +27,49 @@ from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import Deadline, in_thread
 
-__all__ = ["ManagedSession", "ManagerContext", "ask", "is_same", "source_of"]
+__all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "source_of"]
 
+_RELEASE = 1.0
+"""Seconds to wait for the release of a lease, in addition to the last save."""
 _TAKES = 3
 """How often an async snapshot is repeated because records arrived meanwhile."""
+
+
+class SaveSlots:
+    """Lets a few saves run at once, in the order in which they were requested.
+
+    A save that takes longer than `STUCK` seconds waits for a lock or a disk: it does not count any more, so that it
+    does not hold up the saves of other sessions.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._entering = anyio.Lock()
+        self._began: dict[object, float] = {}
+        self._ended = anyio.Event()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it for the ``async with`` block."""
+        save = object()
+        async with self._entering:
+            while (wait := self._free_at() - anyio.current_time()) > 0:
+                self._ended = anyio.Event()
+                with anyio.move_on_after(wait):
+                    await self._ended.wait()
+            self._began[save] = anyio.current_time()
+        try:
+            yield
+        finally:
+            del self._began[save]
+            self._ended.set()
+
+    def _free_at(self) -> float:
+        """When the next save may begin: one of the newest *count* must end, or be stuck."""
+        newest = sorted(self._began.values())[-self.count :]
+        return newest[0] + STUCK if len(newest) == self.count else -math.inf
 
 
 @dataclass(frozen=True)
@@ -39,7 +79,7 @@ class ManagerContext:
     store: SnapshotStore
     config: SnapshotConfig
     report: Reporter
-    saves: anyio.CapacityLimiter
+    saves: SaveSlots
     live: LiveContext
     swept: dict[str, anyio.Event] = field(default_factory=dict)
     """The sessions whose leases the retention of this manager has just now; each event is set when it is done."""
@@ -104,9 +144,15 @@ class ManagedSession:
                 await run_async(self.live.flushing(), self._context.store)
 
     async def release(self) -> None:
-        """Release the lease after a clean stop. `take` takes it again."""
-        async with self._taking:
-            await in_thread(self.live.release)
+        """Release the lease after a clean stop. `take` takes it again.
+
+        If the disk hangs, the release is abandoned: its thread releases the lease later, or the process as it ends.
+        """
+        deadline = Deadline()
+        with anyio.move_on_after(_RELEASE), deadline.applies():
+            deadline.set(_RELEASE)
+            async with self._taking:
+                await in_thread(self.live.release)
 
     def continue_from(self, session: Snapshottable, stored: StoredSnapshot | None) -> None:
         """Mark *session* as equal to *stored*, so that it is saved only after it changes."""
@@ -163,7 +209,7 @@ class ManagedSession:
             self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
             self._restored = None
         overlay = self._overlay
-        async with self._context.saves:
+        async with self._context.saves.slot():
             saving = self.live.saving(_laid_over(snapshot, overlay), mark, trigger, tags)
             ref = await run_async(saving, self._context.store)
         self._seen, self._saved_overlay = _Seen(snapshot, mark.upto), overlay

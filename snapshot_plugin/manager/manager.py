@@ -26,7 +26,7 @@ from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions
-from snapshot_plugin.manager.managed import ManagedSession, ManagerContext
+from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
 from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
@@ -38,7 +38,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import Deadline, in_thread
 
 __all__ = ["SnapshotManager"]
 
@@ -55,7 +55,7 @@ class SnapshotManager:
     Args:
         store: an open store, which the caller closes; or a directory or URL, which the manager opens and closes;
             default: ``config.storage_path``.
-        config: the settings.
+        config: the settings. Without settings and without a store, sessions are not saved automatically.
         clock: the time of day, for the times of events. It does not schedule anything.
         reducers: by provider type, functions that apply spooled records to a snapshot, for `recover`.
         meter_provider: OpenTelemetry's; default: the process's own, if its API is installed.
@@ -70,7 +70,8 @@ class SnapshotManager:
         reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        self.config = config or SnapshotConfig()
+        is_chosen = store is not None or config is not None  # nobody asked for saves to the user's own store
+        self.config = config or SnapshotConfig(enable_persistence=is_chosen)
         self.store, self._owns_store = open_place(store, self.config)
         self.events, self.metrics = EventBus(), EventMetrics()
         self.report, self.clock = Reporter(self.events, clock), clock
@@ -83,6 +84,8 @@ class SnapshotManager:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
+        self._deadline = Deadline()
+        """Of the manager's own tasks. Each session has one of its own."""
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
@@ -114,7 +117,8 @@ class SnapshotManager:
             raise InvalidInput("this manager was opened before", hint="make another SnapshotManager")
         self._tasks = await anyio.create_task_group().__aenter__()
         try:
-            await self._start_tasks(self._tasks)
+            with self._deadline.applies():
+                await self._start_tasks(self._tasks)
         except BaseException as error:
             await end_tasks(self._tasks, error)
             raise
@@ -144,12 +148,15 @@ class SnapshotManager:
     async def close(self) -> Sequence[Outcome]:
         """Save every live session (if ``snapshot_on_exit``), release all leases, and return the outcomes.
 
-        Finishes within ``exit_timeout``, even when cancelled. No session can be started afterwards.
+        Finishes within ``exit_timeout`` and a few seconds, even when cancelled, and if the disk hangs: then the
+        outcome is ``timeout``, and the save is abandoned in its thread. No session can be started afterwards.
         """
         self._closed = True
-        outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
-        await self.retention.aclose()
-        await self.events.aclose(_SUBSCRIBERS_GRACE)
+        with self._deadline.applies():
+            self._deadline.set(self.config.exit_timeout)
+            outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
+            await self.retention.aclose()
+            await self.events.aclose(_SUBSCRIBERS_GRACE)
         return outcomes
 
     # Saving ----------------------------------------------------------------------------------------------
@@ -372,7 +379,7 @@ class SnapshotManager:
             reducers=self._reducers,
             touch=lambda live: self.touch(live.session_id),
         )
-        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
+        saves = SaveSlots(self.config.max_concurrent_saves)
         return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
 
     async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:

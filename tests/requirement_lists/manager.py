@@ -12,6 +12,7 @@ _AUTO = section(
     done("MANAGER-AUTO-DEBOUNCE", "Significant events are debounced, and a stream of them starves no save."),
     done("MANAGER-AUTO-COALESCE", "A save asked for while one is under way is coalesced."),
     done("MANAGER-AUTO-LOOP", "Saves never block the event loop."),
+    done("MANAGER-AUTO-LOCKED", "A session whose save waits for a lock does not delay the saves of others."),
     done("MANAGER-AUTO-NEVER-RAISES", "A failed save never raises into the agent."),
     done("MANAGER-AUTO-BACKOFF", "A failed save is tried again with growing pauses."),
     done("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
