@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+from weakref import WeakSet
 
 import anyio
 from hypothesis import HealthCheck, Phase, settings
@@ -32,11 +33,12 @@ from integration.soak.program import Case, Program, Tally
 from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotConfig, SnapshotManager, forks
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound
+from snapshot_plugin.live import schedule
 from snapshot_plugin.live.lease import FileHold
 from snapshot_plugin.live.place import held_alone, place_of
 from snapshot_plugin.live.recovery import recover
 from snapshot_plugin.live.rows import RowHold
-from snapshot_plugin.live.schedule import SaveThreads
+from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.labels import label
 from snapshot_plugin.model.ids import new_id
@@ -44,10 +46,10 @@ from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.operations.encrypting import encrypt_existing
+from snapshot_plugin.store import trash
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.hop import Deadline, in_thread
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.trash import TrashDir
 
 __all__ = ["PROGRAM", "Disk", "Memory", "Place", "Rows", "SealedDisk", "play"]
 
@@ -161,7 +163,7 @@ class Rows(Place):
     """A schema in a PostgreSQL server."""
 
     def __init__(self, server: str) -> None:
-        self._server, self._schema = server, f"machine_{new_id()}"
+        self._server, self._schema = server, f"run_{new_id()}"
         self.url = f"{server}&schema={self._schema}"
 
     def open(self) -> LogStore:
@@ -243,14 +245,20 @@ class Sessions(RuleBasedStateMachine):
     def _is_free(self, session_id: str) -> bool:
         """Whether the session is stored, and nobody's."""
         return (
-            session_id not in self.process.open
-            and session_id not in self.abandoned
-            and self._is_stored(session_id)
+            session_id not in self.process.open and session_id not in self.abandoned and self._is_stored(session_id)
         )
 
     def _died(self, session_id: str) -> None:
         self.place.outlive(session_id)
         self.abandoned.add(session_id)
+
+    def _leave_out_empty(self) -> None:
+        """Sessions in which nothing was ever said, and that were never saved, are no sessions."""
+        empty = [each for each, words in self.words.items() if not words and each not in self.process.open]
+        for session_id in empty:
+            if not self._is_stored(session_id):
+                del self.words[session_id]
+                self.abandoned.discard(session_id)
 
     def _is_first(self) -> bool:
         """Whether a step that takes seconds is tried: once in a run."""
@@ -262,19 +270,23 @@ class Sessions(RuleBasedStateMachine):
     @rule(session_id=sessions)
     @bounded
     def begin_or_resume(self, session_id: str) -> None:
+        self._live(session_id)
+
+    def _live(self, session_id: str) -> LiveSession:
         try:
-            self.process.resume(session_id)
+            live = self.process.resume(session_id)
         except SnapshotNotFound:
             assert not self.words.get(session_id), "a session is gone"
-            self.process.begin(blank(session_id))
+            live = self.process.begin(blank(session_id))
         self.words.setdefault(session_id, [])
         self.abandoned.discard(session_id)
+        return live
 
-    @rule(session_id=sessions, durable=st.booleans())
+    @rule(session_id=sessions, durable=st.booleans(), count=st.integers(1, 3))
     @bounded
-    def record(self, session_id: str, durable: bool) -> None:
-        if live := self.process.open.get(session_id):
-            word = self._word()
+    def record(self, session_id: str, durable: bool, count: int) -> None:
+        live = self._live(session_id)
+        for word in [self._word() for _ in range(count)]:
             is_kept = live.record(saying(word), durable=durable)
             assert is_kept or not self.place.has_leases, live.trouble
             self.words[session_id].append(word)
@@ -351,6 +363,7 @@ class Sessions(RuleBasedStateMachine):
         done = anyio.run(partial(recover, self.store, reducers={"said": reduced}, now=NOW))
         assert not [each.problem for each in done if each.problem]
         self.abandoned.clear()
+        self._leave_out_empty()
 
     # Stored sessions
 
@@ -495,9 +508,7 @@ class Sessions(RuleBasedStateMachine):
     @bounded
     def close(self) -> None:
         self.process.close()
-        for session_id in [each for each in self.words if not self.words[each] and not self._is_stored(each)]:
-            del self.words[session_id]
-            self.abandoned.discard(session_id)
+        self._leave_out_empty()
         self.store.close()
         self._reopen()
 
@@ -508,7 +519,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(session_id=sessions)
     @bounded
     def fork_the_process(self, session_id: str) -> None:
-        """A child reads, and cannot write to its parent's live sessions, whatever locks the parent's threads hold."""
+        """A child reads, and cannot write to its parent's live sessions, whatever locks other threads hold."""
         expected, live = list(self.words.get(session_id, ())), self.process.open.get(session_id)
         is_free = self._is_free(session_id)
 
@@ -527,7 +538,7 @@ class Sessions(RuleBasedStateMachine):
     @rule()
     @bounded
     def hang_the_disk(self) -> None:
-        """A manager whose disk hangs closes at its `exit_timeout`; its process ends, and what it recorded is there."""
+        """A manager whose disk hangs closes at its `exit_timeout`, and what it recorded is there."""
         if "a" in self.process.open or not isinstance(self.place, Disk) or not self._is_first():
             return
         word = self._word()
@@ -614,7 +625,8 @@ def _every_lock_taken() -> Iterator[None]:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        taken = [each for each in list(forks._locks) if hasattr(each, "acquire") and each.acquire(blocking=False)]  # noqa: SLF001
+        locks = [each for each in (*forks._locks, *_kept) if hasattr(each, "acquire")]  # noqa: SLF001
+        taken = [each for each in locks if each.acquire(blocking=False)]
         held.set()
         go_on.wait(PATIENCE)
         for each in taken:
@@ -696,33 +708,31 @@ def _without_postgres() -> str | None:
 
 
 def undelete_over_live() -> None:
-    """Fault 7 of the second hunt: a deleted session comes back over a live one."""
-    from snapshot_plugin.store import trash  # noqa: PLC0415 — only where it is changed
-
-    trash._nobody_at = lambda _place, _id: contextlib.nullcontext()  # type: ignore[assignment] # noqa: SLF001
-    make_room = TrashDir._make_room  # noqa: SLF001
-
-    def moved(self: TrashDir, place: Path, session_id: str) -> None:
-        make_room(self, place, session_id)
-
-    TrashDir._make_room = moved  # type: ignore[method-assign] # noqa: SLF001
+    """Fault 7: a deleted session comes back over a live one."""
+    trash._nobody_at = lambda _place, _id: contextlib.nullcontext()  # type: ignore[assignment,return-value] # noqa: SLF001
 
 
 def waiting_without_end() -> None:
     """Fault 14: closing waits for a disk that hangs."""
-    Deadline.left = property(lambda _self: float("inf"))  # type: ignore[attr-defined]
+    Deadline.set = lambda _self, _seconds: None  # type: ignore[method-assign]
 
 
 def locks_of_the_parent() -> None:
     """Fault 18: a forked child finds locks taken."""
-    forks._locks.clear = lambda: None  # type: ignore[method-assign] # noqa: SLF001
-    forks._renewed = lambda made: made  # type: ignore[assignment] # noqa: SLF001
+
+    def kept(made: Any) -> Any:
+        _kept.add(made)
+        return made
+
+    forks._renewed = kept  # noqa: SLF001
+
+
+_kept: WeakSet[Any] = WeakSet()
+"""Locks that are not renewed."""
 
 
 def one_save_at_a_time() -> None:
     """Fault 18: a session that waits for a lock delays the others."""
-    from snapshot_plugin.live import schedule  # noqa: PLC0415 — as above
-
     schedule._MOST_SAVES = 1  # type: ignore[misc] # noqa: SLF001
 
 
@@ -737,8 +747,7 @@ def _cases() -> Iterator[Case]:
 
 PROGRAM = Program(
     "state_machine",
-    "Whatever happens to sessions, in whatever order: what was acknowledged is there, what was deleted stays deleted, "
-    "no lease is left, and no call hangs.",
+    "Whatever happens to sessions, in whatever order: what was acknowledged is there, what was deleted stays "
+    "deleted, no lease is left, and no call hangs.",
     tuple(_cases()),
 )
-
