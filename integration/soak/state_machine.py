@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -231,7 +232,8 @@ class Sessions(RuleBasedStateMachine):
         self.words: dict[str, list[str]] = {}
         self.abandoned: set[str] = set()
         self.trash: dict[str, Deleted] = {}
-        self.count = self.costly = 0
+        self.count = 0
+        self.costly: set[str] = set()
 
     # What the rules share
 
@@ -260,10 +262,11 @@ class Sessions(RuleBasedStateMachine):
                 del self.words[session_id]
                 self.abandoned.discard(session_id)
 
-    def _is_first(self) -> bool:
+    def _is_first(self, step: str) -> bool:
         """Whether a step that takes seconds is tried: once in a run."""
-        self.costly += 1
-        return self.costly == 1
+        is_first = step not in self.costly
+        self.costly.add(step)
+        return is_first
 
     # Live sessions
 
@@ -385,6 +388,9 @@ class Sessions(RuleBasedStateMachine):
     @rule(session_id=sessions)
     @bounded
     def delete(self, session_id: str) -> None:
+        self._delete(session_id)
+
+    def _delete(self, session_id: str) -> None:
         if session_id in self.process.open:
             if self.place.has_leases:
                 assert anyio.run(self._is_refused, session_id)
@@ -393,6 +399,14 @@ class Sessions(RuleBasedStateMachine):
             is_abandoned = session_id in self.abandoned
             self.abandoned.discard(session_id)
             self.trash[trashed.token] = Deleted(session_id, self.words.pop(session_id), is_abandoned)
+
+    @rule(session_id=sessions)
+    @bounded
+    def delete_and_begin_anew(self, session_id: str) -> None:
+        self._delete(session_id)
+        live, word = self._live(session_id), self._word()
+        assert live.record(saying(word)) or not self.place.has_leases
+        self.words[session_id].append(word)
 
     async def _is_refused(self, session_id: str) -> bool:
         try:
@@ -477,7 +491,7 @@ class Sessions(RuleBasedStateMachine):
             and self.place.key is None
             and not self.process.open
             and not self.abandoned
-            and self._is_first()
+            and self._is_first("encrypt")
         ):
             self.store.sync.list()  # it is there
             self.store.close()
@@ -539,7 +553,7 @@ class Sessions(RuleBasedStateMachine):
     @bounded
     def hang_the_disk(self) -> None:
         """A manager whose disk hangs closes at its `exit_timeout`, and what it recorded is there."""
-        if "a" in self.process.open or not isinstance(self.place, Disk) or not self._is_first():
+        if "a" in self.process.open or not isinstance(self.place, Disk) or not self._is_first("hang"):
             return
         word = self._word()
 
@@ -557,12 +571,10 @@ class Sessions(RuleBasedStateMachine):
     @bounded
     def lock_a_session(self) -> None:
         """While another writer keeps one session locked, the others are saved."""
-        if not isinstance(self.place, Disk) or not self._is_first() or len(self.process.open) < len(SESSIONS):
+        if not isinstance(self.place, Disk) or not self._is_first("lock"):
             return
-        locked, other = (self.process.open[each] for each in SESSIONS)
+        locked, other = (self._live(each) for each in SESSIONS)
         locked.save("manual")
-        if not self._is_stored(SESSIONS[0]):
-            return
         before = self.store.sync.tip(SESSIONS[1])
         with (self.place.path / "store" / "sessions" / SESSIONS[0] / ".lock").open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -686,7 +698,8 @@ def _tried(place: Callable[[], Place], mutate: Mutation, rounds: int) -> Tally:
             return play(place, rounds)
         except (AssertionError, ExceptionGroup, Silent) as error:
             found = Tally(rounds=1, acknowledged=1)
-            found.fault(f"{type(error).__name__}: {error}"[:300])
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            found.fault(f"{type(error).__name__}: {error} ({at.name}: {at.line})"[:300])
             return found
 
     return apart(work, patience=48 * 3600)
@@ -714,7 +727,7 @@ def undelete_over_live() -> None:
 
 def waiting_without_end() -> None:
     """Fault 14: closing waits for a disk that hangs."""
-    Deadline.set = lambda _self, _seconds: None  # type: ignore[method-assign]
+    Deadline.set = lambda _self, _seconds: None  # type: ignore[method-assign,assignment]
 
 
 def locks_of_the_parent() -> None:
