@@ -28,6 +28,7 @@ _PROGRAMS = (
     "writers",
     "corruption",
     "fuzz",
+    "state_machine",
     "long_run",
 )
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -101,7 +101,7 @@ class SaveThreads:
         forks.in_child(self._forked)
 
     def _forked(self) -> None:
-        self._thread, self._due = None, {}  # the parent saves its sessions
+        self._due, self._began, self._threads = {}, {}, set()  # the parent saves its sessions
 
     def touch(self, session: LiveSession) -> None:
         """Save *session* soon. Calls until then are coalesced into one save."""

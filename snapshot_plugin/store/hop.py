@@ -27,11 +27,11 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from snapshot_plugin import forks
 from snapshot_plugin.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import Turns
-from snapshot_plugin import forks
 
 __all__ = ["Abandoned", "Deadline", "in_thread", "in_turn", "is_in_event_loop"]
 
@@ -215,7 +215,7 @@ class _Call:
         self._call, self._lost = (work, args), lost
         self._result: Any = None
         self._error: BaseException | None = None
-        self._guard = threading.Lock()
+        self._guard = forks.lock()
         self._is_abandoned = self._has_ended = False
         self.has_begun = False
 

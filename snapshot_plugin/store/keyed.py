@@ -281,7 +281,7 @@ class _Worker:
         """Call *job* after all that were submitted before."""
         self._jobs.put(job)
         with self._starting:
-            if self._thread is None or not self._thread.is_alive():  # none is alive in a forked child
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="asnap-compact", daemon=True)
                 self._thread.start()
 

@@ -58,6 +58,9 @@ _VERBS = section(
     done("STORE-LIST-DAMAGED", "A damaged session is listed as damaged, never left out."),
     done("STORE-HISTORY", "history gives every snapshot of a session, newest first."),
     done("STORE-DELETE-TRASH", "delete moves to a trash that can be listed."),
+    done(
+        "STORE-ANY-ORDER", "Whatever happens to sessions, in any order: nothing acknowledged is lost or comes back."
+    ),
     done("STORE-LIVE-FORK", "A forked child never waits for its parent's locks, nor writes to its live sessions."),
     done("STORE-UNDELETE", "undelete brings the session back; a conflict if a new one has its place."),
     done("STORE-PURGE", "purge removes for ever what is older than the grace period, and says what."),

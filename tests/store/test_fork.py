@@ -144,7 +144,7 @@ _LOCKS = [
     "store._keys._lock",
     "late._opening",
     "store.core._views._lock",
-    "store._worker._shutdown_lock",
+    "store._worker._starting",
     "sessions._free",
     "sessions._saves._changed",
     "sessions._flushes._starting",
