@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from snapshot_plugin import FilesystemStore, SnapshotManager
 from snapshot_plugin.errors import InvalidSessionId
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.testing import make_snapshot
+from snapshot_plugin.testing.acp_client import Client
 from tests.cli.conftest import Asnap, saved
 
 
@@ -100,6 +102,33 @@ def test_a_reference_means_the_same_whatever_sessions_are_called(
     shown = asnap("show", ref, "--json").json
 
     assert (shown["session"]["session_id"], shown["snapshot"]) == (session_id, seq)
+
+
+AGENT = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    result = {
+        "initialize": {"protocolVersion": 1, "agentCapabilities": {}},
+        "session/new": {"sessionId": "latest"},
+        "session/prompt": {"stopReason": "end_turn"},
+    }[asked["method"]]
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.requirement("TRUST-REFERENCE")
+def test_an_agent_may_call_its_session_latest_and_captures_nothing(home: Path, place: Path, asnap: Asnap) -> None:
+    (home / "agent.py").write_text(AGENT)
+    proxy = [sys.executable, "-m", "snapshot_plugin", "run", "--store", str(place), "--"]
+    with Client([*proxy, sys.executable, str(home / "agent.py")]) as client:
+        client.initialize()
+        assert client.new_session() == "latest"
+        client.prompt("latest", "their words")
+    saved(place, make_snapshot("mine", session_id="mine", updated_at=datetime(2100, 1, 1, tzinfo=UTC)))
+
+    assert asnap("show", "latest", "--json").json["session"]["session_id"] == "mine"
+    assert asnap("show", "id:latest", "--json").json["session"]["session_id"] == "latest"
 
 
 @pytest.mark.requirement("TRUST-REFERENCE")
