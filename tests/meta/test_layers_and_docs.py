@@ -13,7 +13,6 @@ from tests.meta.package import ROOT, facts
 
 PACKAGE = sorted((ROOT / "snapshot_plugin").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONGEST = 400
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -88,11 +87,6 @@ def test_every_module_that_a_map_names_exists() -> None:
                 if not (place.with_suffix(".py").exists() or (place / "__init__.py").exists()):
                     missing.append(f"{name_of(package)}: {name}")
     assert missing == []
-
-
-def test_no_module_exceeds_the_line_limit() -> None:
-    lengths = {name_of(module): len(module.read_text("utf-8").splitlines()) for module in PACKAGE}
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_every_file_the_architecture_page_names_exists() -> None:
