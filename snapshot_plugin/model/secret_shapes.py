@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from pydantic_core import SchemaValidator, core_schema
 
-from snapshot_plugin.model.secret_table import ENCODED, FORMS, KEY_BLOCKS, NAMES, TOKENS, Form, Name, Token
+from snapshot_plugin.model.secret_table import ENCODED, FORMS, KEY_BLOCKS, NAMES, TOKENS, Form, SecretName, Token
 from snapshot_plugin.model.secret_values import (
     OWN,
     PLACEHOLDER,
@@ -168,7 +168,7 @@ _ASSIGNED: Final = r"\\{0,4}[\"']?\]?[ \t]{0,4}(?::[ \t]?(?i:string|str)[ \t]?=|
 _KEY_SIGN: Final = r"[ \t]{0,4}[bru]?\\{0,4}[\"']?[^\s\"'()\[\]{},;|\\<>]{12}"
 
 
-def _named(row: Name) -> Shape:
+def _named(row: SecretName) -> Shape:
     random = row.check is is_key
     first = f"[{row.pattern[0]}{row.pattern[0].upper()}]" if row.pattern[0].isalpha() else row.pattern[0]
     name = f"{first}(?i:{row.pattern[1:]})"  # a search for ``(?i:…)`` alone is slow
@@ -213,7 +213,7 @@ _SPACE: Final = re.compile(r"\s")
 
 
 @lru_cache(maxsize=4096)
-def known_name(name: str) -> Name | None:
+def known_name(name: str) -> SecretName | None:
     """The row of the table that *name*, such as ``dbPassword``, ends with; None if there is none."""
     name = name[-_LONGEST_NAME:]
     return next((row for row in NAMES if re.search(rf"(?:{row.pattern})\Z", name, re.IGNORECASE)), None)

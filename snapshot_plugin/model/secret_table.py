@@ -27,13 +27,13 @@ from snapshot_plugin.model.secret_values import (
     stand_in,
 )
 
-__all__ = ["ENCODED", "FORMS", "KEY_BLOCKS", "NAMES", "TOKENS", "Form", "Name", "Token"]
+__all__ = ["ENCODED", "FORMS", "KEY_BLOCKS", "NAMES", "TOKENS", "Form", "SecretName", "Token"]
 
 
 # Names whose value is a secret ------------------------------------------------------------------------------------
 
 
-class Name(NamedTuple):
+class SecretName(NamedTuple):
     """A name whose value is a secret: ``password=…``, ``x-api-key: …``, the field ``dbPassword``."""
 
     start: str
@@ -80,24 +80,24 @@ _CURSORS: Final = ["page", "next", "continuation", "cancel", "cancellation", "sy
 _NO_CURSOR: Final = "".join(f"(?<!{word}token)(?<!{word}[_-]token)" for word in _CURSORS)
 
 NAMES: Final = (
-    Name("passw", "passw(?:or)?[dt]", "password", is_literal),
-    Name("passphrase", "passphrase", "password", is_literal),
-    Name("pwd", "pwd", "password", is_no_path, setting=False),
-    Name("_pass", "_pass", "password", is_strong, setting=False),
-    Name("_pw", "_pw", "password", is_strong, setting=False),
-    Name("psk", "psk", "password", is_strong, setting=False),
-    Name("secret", "secret(?:(?<=client[_-]secret)|(?<=clientsecret))", "secret", is_literal, "client[_-]?secret"),
-    Name("secret", "secret[_-]?access[_-]?key", "secret", is_literal),
-    Name("secret", "secret[_-]?key(?:[_-]?base)?", "secret", is_strong),
-    Name("secret", "secret", "secret"),
-    Name("token", f"token{_NO_CURSOR}", "token", sign="token"),
-    Name("_pat", "_pat", "token", setting=False),
-    Name("_auth", "_auth", "token", setting=False),
-    Name("credential", "credentials?", "secret"),
-    Name("authorization", "authorization", "authorization"),
-    Name("cookie", "cookie", "cookie"),
-    Name("key", f"key(?:{_after(_KEYS)})", "api-key", sign=f"(?:{'|'.join(_KEYS)})[_-]?key"),
-    Name("key", f"key(?:{_after(_MORE_KEYS)})", "api-key", sign=f"(?:{'|'.join(_MORE_KEYS)})[_-]?key", setting=False ),
+    SecretName("passw", "passw(?:or)?[dt]", "password", is_literal),
+    SecretName("passphrase", "passphrase", "password", is_literal),
+    SecretName("pwd", "pwd", "password", is_no_path, setting=False),
+    SecretName("_pass", "_pass", "password", is_strong, setting=False),
+    SecretName("_pw", "_pw", "password", is_strong, setting=False),
+    SecretName("psk", "psk", "password", is_strong, setting=False),
+    SecretName("secret", "secret(?:(?<=client[_-]secret)|(?<=clientsecret))", "secret", is_literal, "client[_-]?secret"),
+    SecretName("secret", "secret[_-]?access[_-]?key", "secret", is_literal),
+    SecretName("secret", "secret[_-]?key(?:[_-]?base)?", "secret", is_strong),
+    SecretName("secret", "secret", "secret"),
+    SecretName("token", f"token{_NO_CURSOR}", "token", sign="token"),
+    SecretName("_pat", "_pat", "token", setting=False),
+    SecretName("_auth", "_auth", "token", setting=False),
+    SecretName("credential", "credentials?", "secret"),
+    SecretName("authorization", "authorization", "authorization"),
+    SecretName("cookie", "cookie", "cookie"),
+    SecretName("key", f"key(?:{_after(_KEYS)})", "api-key", sign=f"(?:{'|'.join(_KEYS)})[_-]?key"),
+    SecretName("key", f"key(?:{_after(_MORE_KEYS)})", "api-key", sign=f"(?:{'|'.join(_MORE_KEYS)})[_-]?key", setting=False ),
 )
 
 
