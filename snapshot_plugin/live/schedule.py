@@ -1,6 +1,6 @@
-"""When live sessions are saved and flushed: the schedule, and the two threads that follow it.
+"""When live sessions are saved and flushed: the schedule, and the threads that follow it.
 
-A session is saved soon after a significant event, after an interval, and after a failure. Both threads are daemons
+A session is saved soon after a significant event, after an interval, and after a failure. All threads are daemons
 and sleep while nothing is due.
 """
 
@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from snapshot_plugin.live.session import LiveSession
 
-__all__ = ["FLUSH_INTERVAL", "FlushThread", "SaveThread", "Schedule", "backoff"]
+__all__ = ["FLUSH_INTERVAL", "STUCK", "FlushThread", "SaveThreads", "Schedule", "backoff"]
 
 FLUSH_INTERVAL: Final = 1.0
 """Seconds between flushes: the most that a power cut can lose of an unfinished turn."""
+STUCK: Final = 0.5
+"""Seconds after which a save counts as stuck: it waits for a lock or a disk, and the saves of others go on."""
+_MOST_SAVES: Final = 32
+"""Threads that save at once, so that a store with many locked sessions does not start a thread for each."""
+_IDLE: Final = 2
+"""Threads that stay while nothing is due: one to save, one to go on if that save is stuck."""
 
 
 def backoff(failures: int, *, first: float, most: float) -> float:
@@ -76,23 +82,35 @@ class Schedule:
         self._since, self.failures = now, self.failures + 1
 
 
-class SaveThread:
-    """Saves sessions when they are due, in one daemon thread that sleeps while nothing is due."""
+class SaveThreads:
+    """Saves sessions when they are due, in daemon threads that sleep while nothing is due.
+
+    One session is saved at a time, because more threads only contend for the interpreter. A save that takes longer
+    than `STUCK` seconds waits for a lock or a disk, and does not hold up the next one.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._due: dict[LiveSession, Schedule] = {}
-        self._thread: threading.Thread | None = None
+        self._began: dict[LiveSession, float] = {}
+        """The saves in progress, and when each began."""
+        self._threads: set[threading.Thread] = set()
+        """One for each save in progress; the others wait for a save to be due."""
         self._is_stopped = False
 
     def touch(self, session: LiveSession) -> None:
         """Save *session* soon. Calls until then are coalesced into one save."""
         with self._changed:
             self._due.setdefault(session, Schedule(now=monotonic())).touched(monotonic())
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
-                self._thread.start()
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        if len(self._threads) > len(self._began):
             self._changed.notify()
+        elif len(self._threads) < _MOST_SAVES:
+            thread = threading.Thread(target=self._run, daemon=True, name="asnap save")
+            self._threads.add(thread)
+            thread.start()
 
     def forget(self, session: LiveSession) -> None:
         """Stop saving *session*. A save in progress continues."""
@@ -100,31 +118,45 @@ class SaveThread:
             self._due.pop(session, None)
 
     def stop(self) -> None:
-        """End the thread after any save in progress."""
+        """End each thread after any save in progress."""
         with self._changed:
             self._is_stopped = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def _run(self) -> None:
         while found := self._next():
             session, schedule = found
             succeeded = session.save_scheduled()
             with self._changed:
+                del self._began[session]
                 (schedule.saved if succeeded else schedule.failed)(monotonic())
-                if schedule.due == math.inf:  # neither a retry nor a further save is due
-                    self._due.pop(session, None)
+                if schedule.due == math.inf and self._due.get(session) is schedule:  # no further save is due
+                    del self._due[session]
+                if len(self._threads) - len(self._began) > _IDLE:
+                    self._threads.discard(threading.current_thread())
+                    self._changed.notify()  # the next save need not wait any more
+                    return
 
     def _next(self) -> tuple[LiveSession, Schedule] | None:
         """Wait until the save of a session is due, and return that session; None after `stop`."""
         with self._changed:
             while not self._is_stopped:
-                found = min(self._due.items(), key=lambda each: each[1].due, default=None)
-                left = found[1].due - monotonic() if found else None
+                waiting = [each for each in self._due.items() if each[0] not in self._began]
+                found = min(waiting, key=lambda each: each[1].due, default=None)
+                now = monotonic()
+                left = max(found[1].due, self._free_at()) - now if found else None
                 if found is not None and left is not None and left <= 0:
                     found[1].begun()
+                    self._began[found[0]] = now
+                    if len(waiting) > 1:
+                        self._wake_one()
                     return found
                 self._changed.wait(left)
             return None
+
+    def _free_at(self) -> float:
+        """When the next save may begin: once the newest save in progress is stuck."""
+        return max(self._began.values(), default=-math.inf) + STUCK
 
 
 class FlushThread:

@@ -1,6 +1,6 @@
 """Begin, resume, finish, list and delete the live sessions of one process, for hosts that record events.
 
-Synchronous and thread-safe; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Two daemon
+Synchronous and thread-safe; hosts with an event loop call it in a worker thread (`store.hop.in_thread`). Daemon
 threads save and flush (`schedule`).
 """
 
@@ -19,7 +19,7 @@ from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
 from snapshot_plugin.live.recovery import Spooled, with_spool
-from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThread
+from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThreads
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.storing import run
 from snapshot_plugin.model.ids import short_id
@@ -75,7 +75,7 @@ class LiveSessions:
         """The sessions that a thread begins, resumes or finishes now."""
         self.patience = 30.0
         """Seconds to wait for such a thread: a disk may never answer."""
-        self._saves = SaveThread()
+        self._saves = SaveThreads()
         self._flushes = FlushThread(self.flush, interval=flush_interval)
         self.store = store.sync
         """Where the snapshots are kept."""

@@ -5,9 +5,9 @@ Saves are scheduled by the event loop's clock, which does not jump.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 import anyio
 import anyio.abc
@@ -22,6 +22,7 @@ from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import StoredSnapshot
+from snapshot_plugin.store.hop import Deadline
 
 __all__ = ["AutoSnapshot", "ManagedSessions"]
 
@@ -42,6 +43,7 @@ class AutoSnapshot:
         self._finished = anyio.Event()
         self._scope = anyio.CancelScope()
         self._stopping = False
+        self._deadline = Deadline()
 
     def checkpoint(self) -> None:
         """Save soon; calls within ``event_debounce`` are coalesced into one save."""
@@ -70,22 +72,26 @@ class AutoSnapshot:
     async def run(self) -> None:
         """Save whenever it is due, until `finish`."""
         try:
-            with self._scope:
+            with self._scope, self._deadline.applies():
                 while not self._stopping:
                     await self._step()
         finally:
             self._finished.set()
 
     async def finish(self, *, save: bool, trigger: str) -> Outcome:
-        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``."""
+        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``.
+
+        A save that hangs is abandoned then; its thread may still complete it.
+        """
         limit = self._context.config.exit_timeout
-        with anyio.move_on_after(limit):
+        with anyio.move_on_after(limit), self._deadline.applies():
+            self._deadline.set(limit)
             self._stopping = True
             self._wake.set()
             await self._finished.wait()
             not_asked = Outcome(session_id=self.session_id, status="not_asked")
             return await self.save_as(trigger) if save else not_asked
-        self._scope.cancel()  # a save in progress completes or has no effect
+        self._scope.cancel()
         await self._finished.wait()
         outcome = Outcome.timed_out(self.session_id, limit)
         error = SnapshotError(outcome.problem, session_id=self.session_id)
@@ -139,7 +145,7 @@ class ManagedSessions:
         self._held: dict[str, ManagedSession] = {}
         self._auto: dict[str, AutoSnapshot] = {}
         self._recorded = anyio.Event()
-        context.live.recorded = self._wake
+        context.live.recorded = partial(context.in_loop, self._wake)
 
     # Holding ---------------------------------------------------------------------------------------------
 
@@ -151,7 +157,7 @@ class ManagedSessions:
         return managed
 
     async def drop(self, managed: ManagedSession) -> None:
-        """Release a session. The last `drop` also releases the lease, even when cancelled."""
+        """Release a session. The last `drop` also releases the lease, even when cancelled; in bounded time."""
         managed.holders -= 1
         if managed.holders:
             return
@@ -172,11 +178,6 @@ class ManagedSessions:
     def held(self, session_id: str) -> ManagedSession | None:
         """The session with this id, if it is held here."""
         return self._held.get(_text(session_id))
-
-    def record(self, session_id: str, record: Mapping[str, Any]) -> bool:
-        """Spool *record* of a session that is held here; see `LiveSession.record_all`."""
-        managed = self.held(session_id)
-        return managed is not None and managed.live.record(record)
 
     def live(self) -> list[LiveSession]:
         """The sessions that are held here."""

@@ -49,8 +49,9 @@ class SnapshotConfig:
     raises `InvalidInput` with the name of the setting and its source.
     """
 
-    enable_persistence: bool = _setting(False, read.switch)
-    """Attach sessions automatically when they start. Explicit calls always work."""
+    enable_persistence: bool = _setting(True, read.switch)
+    """Save sessions automatically from their start on. Explicit calls always work. A manager that is given neither
+    a store nor settings has it off."""
     snapshot_interval: float = _setting(300.0, read.seconds)
     """The longest time a changed session goes without a save."""
     snapshot_on_exit: bool = _setting(True, read.switch)

@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Event",
     "EventBus",
+    "LoopCalls",
     "PartNotKept",
     "SessionRecovered",
     "SessionRestored",
@@ -264,6 +268,32 @@ class _Queued:
 def _is_async(subscriber: Subscriber) -> bool:
     call = type(subscriber).__call__ if not inspect.isroutine(subscriber) else subscriber
     return inspect.iscoroutinefunction(subscriber) or inspect.iscoroutinefunction(call)
+
+
+class LoopCalls:
+    """Makes calls in a manager's event loop, from any thread: at once if the caller is there, else soon."""
+
+    def __init__(self) -> None:
+        self._soon: Callable[[Callable[[], object]], object] | None = None
+        self._thread = 0
+
+    def open(self) -> None:
+        """Use the event loop of the caller. Until then, calls are made at once."""
+        self._thread = threading.get_ident()
+        try:
+            self._soon = asyncio.get_running_loop().call_soon_threadsafe
+        except RuntimeError:
+            import trio.lowlevel  # noqa: PLC0415 — only where trio runs
+
+            self._soon = trio.lowlevel.current_trio_token().run_sync_soon
+
+    def __call__(self, work: Callable[..., object], *args: Any, **options: Any) -> None:
+        """Call ``work(*args, **options)``."""
+        if self._soon is None or self._thread == threading.get_ident():
+            work(*args, **options)
+        else:
+            with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
+                self._soon(partial(work, *args, **options))
 
 
 class Reporter:

@@ -5,20 +5,18 @@ The manager lists, saves and finishes them together with its own sessions, and e
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import anyio
-import anyio.to_thread
 
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
+from snapshot_plugin.manager.events import LoopCalls
 from snapshot_plugin.manager.managed import ManagerContext
+from snapshot_plugin.store.hop import Abandoned, Deadline, in_thread
 
 __all__ = ["HostedSessions", "ReportsInLoop"]
 
@@ -39,7 +37,7 @@ class HostedSessions:
         sessions = LiveSessions(
             context.store,
             reducer,
-            reports=ReportsInLoop(context.report),
+            reports=ReportsInLoop(context.report, context.in_loop),
             clock=context.live.clock,
             reducers=context.live.reducers,
             flush_interval=context.config.spool_flush_interval,
@@ -57,12 +55,12 @@ class HostedSessions:
 
         After that time the saving thread is abandoned, because a disk may never answer.
         """
-        limit = self._context.config.exit_timeout
+        limit, deadline = self._context.config.exit_timeout, Deadline()
         for sessions in self._all:
             if session_id in sessions.open:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(limit):
-                    finish = partial(sessions.finish, session_id, save=save)
-                    return await anyio.to_thread.run_sync(finish, abandon_on_cancel=True)
+                with anyio.CancelScope(shield=True), deadline.applies(), suppress(Abandoned):
+                    deadline.set(limit)
+                    return await in_thread(partial(sessions.finish, session_id, save=save))
                 return Outcome.timed_out(session_id, limit)
         return Outcome(session_id=session_id, status="not_live")
 
@@ -73,29 +71,10 @@ class HostedSessions:
 
 
 class ReportsInLoop:
-    """Passes reports from any thread to *report* in the event loop that created this object. Never waits."""
+    """Passes reports from any thread to *report* in the event loop. Never waits."""
 
-    def __init__(self, report: object) -> None:
-        self._report, self._thread = report, threading.get_ident()
-        self._soon = _soon()
+    def __init__(self, report: object, in_loop: LoopCalls) -> None:
+        self._report, self._in_loop = report, in_loop
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        method: Callable[..., None] = getattr(self._report, name)
-        if threading.get_ident() == self._thread:
-            return method
-
-        def tell(*args: Any, **about: Any) -> None:
-            with suppress(RuntimeError):  # the loop has ended: no subscriber is left
-                self._soon(partial(method, *args, **about))
-
-        return tell
-
-
-def _soon() -> Callable[[Callable[[], Any]], Any]:
-    """Calls a function soon in this event loop, from any thread."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio.lowlevel  # noqa: PLC0415 — only where trio runs
-
-        return trio.lowlevel.current_trio_token().run_sync_soon
+        return partial(self._in_loop, getattr(self._report, name))

@@ -6,30 +6,75 @@ The session object is asked for its snapshot, and whether it changed.
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import anyio
+import anyio.abc
 
 from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.label import apply_label, carried_over, typed_label
 from snapshot_plugin.live.ports import LiveContext
+from snapshot_plugin.live.schedule import STUCK
 from snapshot_plugin.live.session import LiveSession, Mark
+from snapshot_plugin.live.spool import encoded
 from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.events import Reporter
+from snapshot_plugin.manager.events import LoopCalls, Reporter
 from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import Deadline, in_thread
 
-__all__ = ["ManagedSession", "ManagerContext", "ask", "is_same", "source_of"]
+__all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "source_of"]
 
+_SPOOL = 5.0
+"""Seconds until a record that is not spooled yet counts as not spooled."""
+_RELEASE = 1.0
+"""Seconds to wait for the release of a lease, in addition to the last save."""
 _TAKES = 3
 """How often an async snapshot is repeated because records arrived meanwhile."""
+
+
+class SaveSlots:
+    """Lets a few saves run at once, in the order in which they were requested.
+
+    A save that takes longer than `STUCK` seconds waits for a lock or a disk: it does not count any more, so that it
+    does not hold up the saves of other sessions.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._entering = anyio.Lock()
+        self._began: dict[object, float] = {}
+        self._ended = anyio.Event()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it for the ``async with`` block."""
+        save = object()
+        async with self._entering:
+            while (wait := self._free_at() - anyio.current_time()) > 0:
+                self._ended = anyio.Event()
+                with anyio.move_on_after(wait):
+                    await self._ended.wait()
+            self._began[save] = anyio.current_time()
+        try:
+            yield
+        finally:
+            del self._began[save]
+            self._ended.set()
+
+    def _free_at(self) -> float:
+        """When the next save may begin: one of the newest *count* must end, or be stuck."""
+        newest = sorted(self._began.values())[-self.count :]
+        return newest[0] + STUCK if len(newest) == self.count else -math.inf
 
 
 @dataclass(frozen=True)
@@ -39,8 +84,11 @@ class ManagerContext:
     store: SnapshotStore
     config: SnapshotConfig
     report: Reporter
-    saves: anyio.CapacityLimiter
+    saves: SaveSlots
     live: LiveContext
+    in_loop: LoopCalls = field(default_factory=LoopCalls)
+    deadline: Deadline = field(default_factory=Deadline)
+    """Of the manager's own tasks. The task that saves a session has one of its own."""
     swept: dict[str, anyio.Event] = field(default_factory=dict)
     """The sessions whose leases the retention of this manager has just now; each event is set when it is done."""
 
@@ -50,6 +98,15 @@ class _Seen(NamedTuple):
 
     snapshot: SessionSnapshot
     upto: int
+
+
+class _Spooling:
+    """A record on its way to the spool."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.record = record
+        self.ended = anyio.Event()
+        self.is_spooled = False
 
 
 class ManagedSession:
@@ -73,6 +130,9 @@ class ManagedSession:
         self._overlay: Mapping[str, Any] = {}
         """Labels and the current task, which every snapshot of the session object gets."""
         self._saved_overlay: Mapping[str, Any] = self._overlay
+        self._spooling: list[_Spooling] = []
+        self._newest: _Spooling | None = None
+        self._is_spooling = False
         self._restored: SessionSnapshot | None = None
         """What the session continues from, until the first save: objects without labels keep those of this."""
 
@@ -103,10 +163,61 @@ class ManagedSession:
                 self._flushed = last
                 await run_async(self.live.flushing(), self._context.store)
 
+    async def spool(self, record: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
+        """Spool *record* without blocking the event loop; see `SnapshotManager.spool`."""
+        spooling = self.spool_soon(record, tasks)
+        with anyio.move_on_after(_SPOOL):
+            await spooling.ended.wait()
+        return spooling.is_spooled
+
+    def spool_soon(self, record: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> _Spooling:
+        """Spool *record* in a task of *tasks*, after all records before it.
+
+        Raises:
+            InvalidInput: the record is not JSON.
+        """
+        copied = json.loads(encoded(record, self.session_id))  # the caller may change it meanwhile
+        spooling = _Spooling(copied)
+        self._spooling.append(spooling)
+        self._newest = spooling
+        if not self._is_spooling:
+            self._is_spooling = True
+            with self._context.deadline.applies():
+                tasks.start_soon(self._spool_all)
+        return spooling
+
+    async def _spool_all(self) -> None:
+        """Spool what waits, in one write for all records that arrived during the last one."""
+        try:
+            while batch := self._spooling:
+                self._spooling = []
+                try:
+                    is_spooled = await in_thread(self.live.record_all, [each.record for each in batch])
+                except Exception as error:  # noqa: BLE001 — no failure may end the task; the caller gets False
+                    self._context.report.failed(self.session_id, "spool", error)
+                    is_spooled = False
+                for each in batch:
+                    each.is_spooled = is_spooled
+                    each.ended.set()
+        finally:
+            self._is_spooling = False
+
+    async def _spooled(self) -> None:
+        """Wait until no record is on its way: a snapshot taken now would contain it, and so would the spool."""
+        for _ in range(_TAKES):
+            if self._newest is not None:
+                await self._newest.ended.wait()
+
     async def release(self) -> None:
-        """Release the lease after a clean stop. `take` takes it again."""
-        async with self._taking:
-            await in_thread(self.live.release)
+        """Release the lease after a clean stop. `take` takes it again.
+
+        If the disk hangs, the release is abandoned: its thread releases the lease later, or the process as it ends.
+        """
+        deadline = Deadline()
+        with anyio.move_on_after(_RELEASE), deadline.applies():
+            deadline.set(_RELEASE)
+            async with self._taking:
+                await in_thread(self.live.release)
 
     def continue_from(self, session: Snapshottable, stored: StoredSnapshot | None) -> None:
         """Mark *session* as equal to *stored*, so that it is saved only after it changes."""
@@ -164,7 +275,7 @@ class ManagedSession:
             self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
             self._restored = None
         overlay = self._overlay
-        async with self._context.saves:
+        async with self._context.saves.slot():
             saving = self.live.saving(_laid_over(snapshot, overlay), mark, trigger, tags)
             ref = await run_async(saving, self._context.store)
         self._seen, self._saved_overlay = _Seen(snapshot, mark.upto), overlay
@@ -183,6 +294,7 @@ class ManagedSession:
         """
         takes = 0
         while True:
+            await self._spooled()
             mark, takes = self.live.mark, takes + 1
             snapshot = await ask(session, timeout=self._context.config.snapshot_timeout)
             if self.live.mark == mark or takes == _TAKES:

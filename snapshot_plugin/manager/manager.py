@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -24,10 +25,10 @@ from snapshot_plugin.manager.auto import AutoSnapshot, ManagedSessions
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.events import EventBus, Reporter
+from snapshot_plugin.manager.events import EventBus, LoopCalls, Reporter
 from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
 from snapshot_plugin.manager.leases import watch_leases
-from snapshot_plugin.manager.managed import ManagedSession, ManagerContext
+from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
 from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
@@ -39,10 +40,11 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.hop import in_thread, is_in_event_loop
 
 __all__ = ["SnapshotManager"]
 
+_log = logging.getLogger(__name__)
 _OPEN = "use it as: async with SnapshotManager(store) as manager"
 _SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have when the manager closes
 
@@ -56,7 +58,7 @@ class SnapshotManager:
     Args:
         store: an open store, which the caller closes; or a directory or URL, which the manager opens and closes;
             default: ``config.storage_path``.
-        config: the settings.
+        config: the settings. Without settings and without a store, sessions are not saved automatically.
         clock: the time of day, for the times of events. It does not schedule anything.
         reducers: by provider type, functions that apply spooled records to a snapshot, for `recover`.
         meter_provider: OpenTelemetry's; default: the process's own, if its API is installed.
@@ -71,20 +73,22 @@ class SnapshotManager:
         reducers: Mapping[str, Reduce] | None = None,
         meter_provider: Any = None,
     ) -> None:
-        self.config = config or SnapshotConfig()
+        is_chosen = store is not None or config is not None  # nobody asked for saves to the user's own store
+        self.config = config or SnapshotConfig(enable_persistence=is_chosen)
         self.store, self._owns_store = open_place(store, self.config)
         self.events, self.metrics = EventBus(), EventMetrics()
         self.report, self.clock = Reporter(self.events, clock), clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         context = self._context()
-        self._live_context = context.live
         self._sessions = sessions = ManagedSessions(context)
         self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
         self._closed = False
+        self._is_warned = False
+        self._deadline, self._in_loop = context.deadline, context.in_loop
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
@@ -116,15 +120,16 @@ class SnapshotManager:
             raise InvalidInput("this manager was opened before", hint="make another SnapshotManager")
         self._tasks = await anyio.create_task_group().__aenter__()
         try:
-            await self._start_tasks(self._tasks)
+            with self._deadline.applies():
+                await self._start_tasks(self._tasks)
         except BaseException as error:
             await end_tasks(self._tasks, error)
             raise
         return self
 
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
+        self._in_loop.open()
         self.events.open(tasks)
-        self._live_context.reports = ReportsInLoop(self.report)  # the thread that renews leases reports, too
         if self.store.capabilities.several_machines and self._place is not None:
             tasks.start_soon(watch_leases, lambda: (*self._sessions.live(), *self._hosted), self.report)
         tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
@@ -149,12 +154,15 @@ class SnapshotManager:
     async def close(self) -> Sequence[Outcome]:
         """Save every live session (if ``snapshot_on_exit``), release all leases, and return the outcomes.
 
-        Finishes within ``exit_timeout``, even when cancelled. No session can be started afterwards.
+        Finishes within ``exit_timeout`` and a few seconds, even when cancelled, and if the disk hangs: then the
+        outcome is ``timeout``, and the save is abandoned in its thread. No session can be started afterwards.
         """
         self._closed = True
-        outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
-        await self.retention.aclose()
-        await self.events.aclose(_SUBSCRIBERS_GRACE)
+        with self._deadline.applies():
+            self._deadline.set(self.config.exit_timeout)
+            outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
+            await self.retention.aclose()
+            await self.events.aclose(_SUBSCRIBERS_GRACE)
         return outcomes
 
     # Saving ----------------------------------------------------------------------------------------------
@@ -267,7 +275,7 @@ class SnapshotManager:
         """For how long no other machine can own the session: check it before a tool that must not run twice.
 
         Infinite where leases do not expire, as on a disk; 0 if the session is not live here. If the database does
-        not answer, the time runs out, `record` returns False, saves fail, and a `SnapshotFailed` event with the
+        not answer, the time runs out, `spool` returns False, saves fail, and a `SnapshotFailed` event with the
         operation ``lease`` tells. Stop the agent then: it may go on once this is more than 0 again, unless the
         session was taken over (code ``fenced``).
         """
@@ -275,16 +283,43 @@ class SnapshotManager:
         live = managed.live if managed is not None else self._hosted.get(session_id)
         return live.seconds_left if live is not None and live.hold is not None else 0.0
 
-    def record(self, session_id: str, record: dict[str, Any]) -> bool:
-        """Spool a record before you pass its content on. One small write; a refusing disk does not raise.
+    async def spool(self, session_id: str, record: dict[str, Any]) -> bool:
+        """Spool a record before you pass its content on. Never blocks the event loop; returns within seconds.
 
-        True: the record survives ``kill -9``, and recovery applies it. False: only the next snapshot will contain
-        it, because the session is not live here, the store has no place for spools, or the disk refused.
+        Change the session first, then spool the record: a snapshot that is taken meanwhile counts as containing it.
+        Records of one session are spooled in the order of the calls.
+
+        True: the record survives ``kill -9``, and recovery applies it. False: only the next snapshot is certain to
+        contain it, because the session is not live here, the store has no place for spools, or the disk or server
+        refused or did not answer in time.
+
+        Raises:
+            InvalidInput: the record is not JSON, or the manager is not open.
+        """
+        if self._tasks is None or not self.is_open:
+            raise InvalidInput("the manager is not open", session_id=session_id, hint=_OPEN)
+        managed = self._sessions.held(session_id)
+        return managed is not None and await managed.spool(record, self._tasks)
+
+    def record(self, session_id: str, record: dict[str, Any]) -> bool:
+        """As `spool`, as a plain call: for threads, and for stores on a disk, where it is one small write.
+
+        In an event loop, a store that several machines share takes the record without waiting for its server: the
+        answer is False, and only `spool` can tell whether it was stored.
 
         Raises:
             InvalidInput: the record is not JSON.
         """
-        return self._sessions.record(session_id, record)
+        managed = self._sessions.held(session_id)
+        if managed is None:
+            return False
+        if self._tasks is None or not self.store.capabilities.several_machines or not is_in_event_loop():
+            return managed.live.record(record)
+        if not self._is_warned:
+            self._is_warned = True
+            _log.warning("manager.record() is not confirmed in an event loop: await manager.spool() instead")
+        managed.spool_soon(record, self._tasks)
+        return False
 
     async def snapshot_all(
         self,
@@ -380,17 +415,18 @@ class SnapshotManager:
         return self._sessions.get(session_id) or self._hosted.get(session_id)
 
     def _context(self) -> ManagerContext:
+        in_loop = LoopCalls()
         live = LiveContext(
             place=self._place,
             shared=self.store.capabilities.several_machines,
             owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
-            reports=self.report,
+            reports=ReportsInLoop(self.report, in_loop),
             clock=self.clock,
             reducers=self._reducers,
-            touch=lambda live: self.touch(live.session_id),
+            touch=lambda live: in_loop(self.touch, live.session_id),
         )
-        saves = anyio.CapacityLimiter(self.config.max_concurrent_saves)
-        return ManagerContext(store=self.store, config=self.config, report=self.report, saves=saves, live=live)
+        saves = SaveSlots(self.config.max_concurrent_saves)
+        return ManagerContext(self.store, self.config, self.report, saves, live, in_loop)
 
     async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
         if self._hosted.get(session_id):

@@ -34,6 +34,7 @@ from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.value import Value
 from snapshot_plugin.store.base import Finding, SnapshotStore, StoredSnapshot
+from snapshot_plugin.store.hop import Deadline
 
 __all__ = ["LoadReport", "PersistentSession", "persistent_session"]
 
@@ -260,7 +261,9 @@ class PersistentSession:
             await self._store.aclose()
 
     async def _save_at_exit(self) -> None:
-        with anyio.move_on_after(self.manager.config.exit_timeout, shield=True):
+        limit, deadline = self.manager.config.exit_timeout, Deadline()
+        with anyio.move_on_after(limit, shield=True), deadline.applies():
+            deadline.set(limit)
             try:
                 await self.manager.snapshot(self, trigger="exit")
             except Exception as error:  # noqa: BLE001 — reported, as a failed automatic save

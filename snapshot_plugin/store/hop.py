@@ -5,16 +5,21 @@ share one queue take a third of that. They also finish the work when asyncio its
 (`Task.cancel`, `asyncio.timeout`). Measured and argued in
 docs/decisions/2026-11-16-hop.md. Use this when the caller holds a lock across the call; elsewhere
 `anyio.to_thread` is as good.
+
+A disk may never answer. A `Deadline` bounds the wait of a program that ends: the thread is abandoned, and because
+all threads here are daemons, the process can exit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import sys
 import threading
-from collections.abc import Callable
-from contextvars import Context, copy_context
+from collections.abc import Callable, Iterator
+from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,10 +28,12 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from snapshot_plugin.errors import StoreUnavailable
+
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import Turns
 
-__all__ = ["in_thread", "in_turn"]
+__all__ = ["Abandoned", "Deadline", "in_thread", "in_turn", "is_in_event_loop"]
 
 T = TypeVar("T")
 _USUAL, _MOST = 6, 32
@@ -35,29 +42,61 @@ _STUCK = 0.05
 """Seconds that a job waits before another thread is started for it."""
 
 
+class Abandoned(StoreUnavailable):
+    """Work in a thread did not end before the `Deadline`. It may still take effect."""
+
+
+class Deadline:
+    """Until when `in_thread` waits for work, in the tasks where it `applies`. Work that takes longer is abandoned.
+
+    Before `set` is called, nothing is abandoned.
+    """
+
+    def __init__(self) -> None:
+        self._at = math.inf
+        self._waiting: set[anyio.CancelScope] = set()
+
+    def set(self, seconds: float) -> None:
+        """Give up in *seconds* from now, also what waits already."""
+        self._at = anyio.current_time() + seconds
+        for scope in self._waiting:
+            scope.deadline = self._at
+
+    @contextlib.contextmanager
+    def applies(self) -> Iterator[None]:
+        """Apply it to the block, and to the tasks that are started there."""
+        token = _deadline.set(self)
+        try:
+            yield
+        finally:
+            _deadline.reset(token)
+
+    def shield(self) -> anyio.CancelScope:
+        """A scope that nothing but the deadline cancels. Pass it to `left` at its end."""
+        scope = anyio.CancelScope(shield=True, deadline=self._at)
+        self._waiting.add(scope)
+        return scope
+
+    def left(self, scope: anyio.CancelScope) -> None:
+        """Forget *scope*, which has ended."""
+        self._waiting.discard(scope)
+
+
+_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
+
+
 async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
     """Run ``work(*args)`` in a worker thread and return its result or raise its error.
 
     **Cancellation.** Work that has started runs to its end, and the caller waits for that end even if cancelled, so
     a lock held around the call is held until the work stops. A cancelled scope still gets the result, as from
-    `anyio.to_thread`. Only asyncio's own cancellation loses the result; *lost* is then called with it, to release
-    what was acquired.
+    `anyio.to_thread`. Only asyncio's own cancellation and a `Deadline` lose the result; *lost* is then called with
+    it, to release what was acquired.
+
+    Raises:
+        Abandoned: the `Deadline` that applies here has passed. Work that had not started never will.
     """
-    if not _on_asyncio():
-        return await anyio.to_thread.run_sync(lambda: work(*args))
-    await anyio.lowlevel.checkpoint_if_cancelled()
-    job = _Job(work, args)
-    _threads.take(job)
-    with anyio.CancelScope(shield=True):
-        try:
-            await job.end
-        except asyncio.CancelledError:
-            await job.ended()
-            if lost:
-                with contextlib.suppress(Exception):  # nothing acquired; the cancellation continues
-                    lost(job.outcome())
-            raise
-    result: T = job.outcome()
+    result: T = await _result_of(_Call(work, args, lost))
     return result
 
 
@@ -69,22 +108,70 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
         except BaseException:
             turns.withdraw(session_id, sleeper)
             raise
-    left = False
 
     def run() -> T:
-        nonlocal left
         try:
             return work(*args)
         finally:
-            left = True
             turns.leave(session_id)
 
+    call = _Call(run, ())
     try:
-        return await in_thread(run)
+        result: T = await _result_of(call)
     except BaseException:
-        if not left:  # it was cancelled before it began
+        if not call.has_begun:
             turns.leave(session_id)
         raise
+    return result
+
+
+async def _result_of(call: _Call) -> Any:
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    deadline = _deadline.get()
+    scope = deadline.shield() if deadline else anyio.CancelScope(shield=True)
+    try:
+        with scope:
+            if _on_asyncio():
+                await _end_on_asyncio(call, scope)
+            else:
+                await _end_on_trio(call)
+    finally:
+        if deadline:
+            deadline.left(scope)
+    if scope.cancelled_caught and call.abandon():
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        raise Abandoned("the store did not answer in time", hint="check its disk or its server")
+    return call.outcome()
+
+
+async def _end_on_asyncio(call: _Call, scope: anyio.CancelScope) -> None:
+    """Wait until *call* has ended in one of our own threads, or until the deadline cancels *scope*."""
+    job = _Job(call)
+    _threads.take(job)
+    try:
+        await job.end
+    except asyncio.CancelledError:
+        if not scope.cancel_called:  # asyncio itself cancelled the task, regardless of shields
+            await job.ended(scope)
+            call.give_back()
+        if not job.is_done:
+            _threads.write_off(job)
+        raise
+
+
+async def _end_on_trio(call: _Call) -> None:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        _limiter.set(limiter := anyio.CapacityLimiter(_MOST))
+    try:
+        await anyio.to_thread.run_sync(call.do, abandon_on_cancel=True, limiter=limiter)
+    except anyio.get_cancelled_exc_class():
+        if call.has_begun:
+            limiter.total_tokens += 1  # its thread may never end
+        raise
+
+
+_limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter | None] = anyio.lowlevel.RunVar("limiter")
 
 
 class _Sleeper:
@@ -106,6 +193,12 @@ def _trio_token() -> Any:
     return trio.lowlevel.current_trio_token()
 
 
+def is_in_event_loop() -> bool:
+    """Whether the caller runs in an event loop, which it must not block."""
+    trio = sys.modules.get("trio")
+    return _on_asyncio() or (trio is not None and trio.lowlevel.in_trio_run())
+
+
 def _on_asyncio() -> bool:
     try:
         return asyncio.current_task() is not None  # None: trio, as a guest of an asyncio loop
@@ -113,16 +206,68 @@ def _on_asyncio() -> bool:
         return False
 
 
-class _Job:
-    """One call that waits for a worker thread, runs there, or has ended."""
+class _Call:
+    """One call that waits for a worker thread, runs there, or has ended. *lost* gets a result nobody awaits."""
 
-    def __init__(self, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self._call = work, args
-        self._context: Context = copy_context()
+    def __init__(
+        self, work: Callable[..., Any], args: tuple[Any, ...], lost: Callable[[Any], object] | None = None
+    ) -> None:
+        self._call, self._lost = (work, args), lost
         self._result: Any = None
         self._error: BaseException | None = None
-        self._has_begun = False
+        self._guard = threading.Lock()
+        self._is_abandoned = self._has_ended = False
+        self.has_begun = False
+
+    def do(self) -> None:
+        """In the worker thread: the work itself, unless it was abandoned before it began."""
+        with self._guard:
+            if self._is_abandoned:
+                return
+            self.has_begun = True
+        work, args = self._call
+        try:
+            self._result = work(*args)
+        except BaseException as error:  # noqa: BLE001 — it is raised again where the work was asked for
+            self._error = error
+        with self._guard:
+            self._has_ended = True
+        if self._is_abandoned:
+            self._give_back()
+
+    def abandon(self) -> bool:
+        """Do not wait for the work any more. False if its outcome is there."""
+        with self._guard:
+            self._is_abandoned = not self._has_ended
+        return self._is_abandoned
+
+    def give_back(self) -> None:
+        """Pass the result to *lost*, now or when the work ends."""
+        if not self.abandon():
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._lost and self._error is None:
+            with contextlib.suppress(Exception):  # best effort: nobody is left to be told
+                self._lost(self._result)
+
+    def outcome(self) -> Any:
+        """Return the result of the work, or raise its error."""
+        error, self._error = self._error, None  # dropped here, because its traceback refers to this object
+        if error is not None:
+            raise error
+        return self._result
+
+
+class _Job:
+    """A call in one of our own threads, and the event loop that waits for its end."""
+
+    def __init__(self, call: _Call) -> None:
+        self.call = call
+        self._context: Context = copy_context()
         self.is_done = False
+        self.is_over = False
+        """Whether its thread is free again, or written off. Guarded by the lock of `_Threads`."""
         self.loop = asyncio.get_running_loop()
         self.way_back = _ended.get(self.loop) or _ended.setdefault(self.loop, _Ended())
         self.end = self.loop.create_future()
@@ -131,7 +276,7 @@ class _Job:
         """Call *relieve* repeatedly until the job has begun."""
 
         def look() -> None:
-            if not self._has_begun:
+            if not self.call.has_begun:
                 relieve()
                 self.loop.call_later(_STUCK, look)
 
@@ -139,26 +284,14 @@ class _Job:
 
     def do(self) -> None:
         """In the worker thread: the work itself."""
-        self._has_begun = True
-        work, args = self._call
-        try:
-            self._result = self._context.run(work, *args)
-        except BaseException as error:  # noqa: BLE001 — it is raised again where the work was asked for
-            self._error = error
+        self._context.run(self.call.do)
 
-    async def ended(self) -> None:
-        """Wait for the end of the work, however often the caller is cancelled."""
-        while not self.is_done:
+    async def ended(self, scope: anyio.CancelScope) -> None:
+        """Wait for the end of the work, however often asyncio cancels the caller, or until *scope* is cancelled."""
+        while not self.is_done and not scope.cancel_called:
             self.end = self.loop.create_future()
             with contextlib.suppress(asyncio.CancelledError):  # the first one is raised in the end
                 await self.end
-
-    def outcome(self) -> Any:
-        """Return the result of the work, or raise its error."""
-        error, self._error = self._error, None  # dropped here, because its traceback refers to this object
-        if error is not None:
-            raise error
-        return self._result
 
 
 class _Ended:
@@ -226,6 +359,14 @@ class _Threads:
         if is_short:
             self._start()
 
+    def write_off(self, job: _Job) -> None:
+        """Do not count the thread of an abandoned job any more: it may never end. It ends with that job."""
+        with self._lock:
+            if job.call.has_begun and not job.is_over:
+                job.is_over = True
+                self._count -= 1
+                self._underway -= 1
+
     def _start(self) -> None:
         threading.Thread(target=self._serve, name="asnap-store", daemon=True).start()
 
@@ -234,6 +375,9 @@ class _Threads:
             job = self._jobs.get()
             job.do()
             with self._lock:
+                if job.is_over:
+                    return
+                job.is_over = True
                 self._underway -= 1
             job.way_back.put(job)
             del job  # release it now: it may be large, and the next job may come much later

@@ -8,9 +8,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from snapshot_plugin.codec.encrypt import SessionKeys
@@ -84,7 +85,7 @@ class KeyedStore(LogStore):
         """Where a plain store on a disk gets its keys when it is encrypted."""
         self.key_label = ""
         """The label of the slot that a new store is made with."""
-        self._worker = ThreadPoolExecutor(1, "asnap-compact") if background else None
+        self._worker = _Worker() if background else None
 
     # Opening ---------------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class KeyedStore(LogStore):
     def segment_finished(self, session_id: str) -> None:
         """Compress it in the background."""
         if self._worker:
-            self._worker.submit(self._compact_quietly, session_id)
+            self._worker.submit(partial(self._compact_quietly, session_id))
 
     def _compact_quietly(self, session_id: str) -> None:
         # Best effort: the frames are safe as they are; next time is soon enough.
@@ -246,17 +247,54 @@ class KeyedStore(LogStore):
             self.core.compact(session_id, newest_too=False)
 
     def finish(self) -> None:
-        """Close the store. Saved frames are compressed within a short time limit."""
+        """Close the store. Saved frames are compressed within a short time limit; the rest stays as it is."""
         worker, self._worker = self._worker, None
         if worker:
-            self._settle(worker)
+            worker.finish([partial(self._settle_quietly, name) for name in self._tended.grown(_WORTH)], _MOMENT)
         super().finish()
 
-    def _settle(self, worker: ThreadPoolExecutor) -> None:
-        worker.shutdown()
-        enough = time.monotonic() + _MOMENT
-        for session_id in self._tended.grown(_WORTH):
-            with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
-                rewrite.settle(self.frames, session_id, self.session_keys(session_id))
-            if time.monotonic() > enough:
-                break
+    def _settle_quietly(self, session_id: str) -> None:
+        with contextlib.suppress(SnapshotError, OSError):  # best effort, as above
+            rewrite.settle(self.frames, session_id, self.session_keys(session_id))
+
+
+class _Worker:
+    """Works in the background, in one daemon thread: a disk that hangs must not keep the process from exiting.
+
+    What it does is crash-safe, and may be left undone.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[], object]) -> None:
+        """Call *job* after all that were submitted before."""
+        self._jobs.put(job)
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():  # none is alive in a forked child
+                self._thread = threading.Thread(target=self._run, name="asnap-compact", daemon=True)
+                self._thread.start()
+
+    def finish(self, jobs: Sequence[Callable[[], object]], within: float) -> None:
+        """Drop what waits, do *jobs* instead, and return after *within* seconds at the latest."""
+        enough = time.monotonic() + within
+        with contextlib.suppress(Empty):
+            while True:
+                self._jobs.get_nowait()
+
+        def all_in_time() -> None:
+            for job in jobs:
+                if time.monotonic() < enough:
+                    job()
+
+        if jobs:
+            self.submit(all_in_time)
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join(within)
+
+    def _run(self) -> None:
+        while job := self._jobs.get():
+            job()

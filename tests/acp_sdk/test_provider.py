@@ -141,7 +141,7 @@ async def test_streamed_output_survives_without_a_save(
 async def test_with_persistence_off_nothing_is_written_unless_requested(
     store: FilesystemStore, agent: tuple[str, ...]
 ) -> None:
-    async with SnapshotManager(store) as manager:
+    async with SnapshotManager(store, SnapshotConfig(enable_persistence=False)) as manager:
         acp = provider(manager, *agent)
         session, report = await create_or_resume_session(acp, "refactor", {"cwd": "/"}, manager)
         assert not report.attached

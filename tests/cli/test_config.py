@@ -29,7 +29,7 @@ def test_each_setting_shows_its_origin(asnap: Asnap, home: Path, monkeypatch: py
     assert origin["exit_timeout"] == (7.0, "environment")
     assert origin["max_snapshots_per_session"] == (4, "project")
     assert origin["snapshot_interval"] == (60.0, "user")
-    assert origin["enable_persistence"] == (False, "default")
+    assert origin["enable_persistence"] == (True, "default")
     assert any("storage_path" in notice for notice in ran.json["notices"])
 
 

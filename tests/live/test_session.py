@@ -125,7 +125,7 @@ class FullDisk:
 def die(sessions: LiveSessions, live: LiveSession) -> None:
     """Lose the lease as a killed process does, of which no thread goes on."""
     sessions.stop()
-    for thread in (sessions._saves._thread, sessions._flushes._thread):
+    for thread in (*sessions._saves._threads, sessions._flushes._thread):
         if thread is not None:
             thread.join(PATIENCE)
     hold = live._spool.hold

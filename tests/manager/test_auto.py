@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
+
 import anyio
 import pytest
 from hypothesis import given
@@ -10,6 +13,8 @@ from hypothesis import strategies as st
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.live.schedule import Schedule, backoff
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
+from snapshot_plugin.store.files import locked
+from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.sessions import PATIENCE, Chat, managing
@@ -221,3 +226,22 @@ async def test_many_sessions_are_saved_a_few_at_a_time() -> None:
             await manager.start_auto_snapshot(Chat(f"chat-{number}", "one"))
         await diary.wait_for(SnapshotCreated, 30)
     assert most == 3
+
+
+@anyio_only
+@pytest.mark.requirement("MANAGER-AUTO-LOCKED")
+async def test_locked_sessions_do_not_delay_the_saves_of_others(tmp_path: Path) -> None:
+    place = FilesystemStore(tmp_path, lock_timeout=10 * PATIENCE)
+    async with place as store, managing(store, max_concurrent_saves=2) as (manager, diary):
+        chats = [Chat(name, "one") for name in ("locked-1", "locked-2", "other")]
+        for chat in chats:
+            await manager.start_auto_snapshot(chat)
+        await diary.wait_for(SnapshotCreated, 3)
+        with ExitStack() as locks:
+            for name in ("locked-1", "locked-2"):
+                locks.enter_context(locked(store.path / "sessions" / name / ".lock", session_id=name, timeout=1))
+            for chat in chats:
+                chat.say("two")
+            await diary.wait_for(SnapshotCreated, 4)
+            assert diary.of(SnapshotCreated)[-1].session_id == "other"
+        await diary.wait_for(SnapshotCreated, 6)

@@ -41,7 +41,7 @@ def _load(tmp_path: Path, environ: dict[str, str] | None = None, **code: Any) ->
 )
 def test_defaults_match_the_documentation() -> None:
     config = SnapshotConfig()
-    assert config.enable_persistence is False
+    assert config.enable_persistence is True
     assert config.snapshot_interval == 300
     assert config.snapshot_on_exit is True
     assert config.max_snapshots_per_session == 10

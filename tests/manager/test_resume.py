@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from snapshot_plugin.errors import (
     SnapshotCorrupted,
     StoreUnavailable,
 )
+from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
+from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import Grade, RestoredAs
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
@@ -288,6 +291,38 @@ async def test_a_session_live_elsewhere_is_refused_before_an_agent_starts(tmp_pa
             with pytest.raises(SessionLocked):
                 await create_or_resume_session(provider, "chat", None, manager)
     assert provider.log == ["create None"]
+
+
+@pytest.mark.requirement("ORBIT-CONFIG-ENABLE")
+@pytest.mark.parametrize("given", ["store", "path", "config"])
+async def test_manager_that_is_given_a_place_or_settings_saves_sessions(tmp_path: Path, given: str) -> None:
+    async with AsyncExitStack() as stack:
+        if given == "store":
+            manager = SnapshotManager(await stack.enter_async_context(FilesystemStore(tmp_path)))
+        elif given == "path":
+            manager = SnapshotManager(tmp_path)
+        else:
+            manager = SnapshotManager(config=SnapshotConfig(storage_path=tmp_path, snapshot_on_signal=False))
+        async with manager:
+            session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+            session.say("one")
+            assert report.attached
+            assert manager.record("chat", {"said": "one"})
+    async with FilesystemStore(tmp_path) as store:
+        assert len((await store.load("chat")).messages) == 1
+
+
+@pytest.mark.requirement("ORBIT-CONFIG-ENABLE")
+async def test_manager_that_is_given_nothing_does_not_save_to_the_users_own_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASNAP_STORE", str(tmp_path))
+    async with SnapshotManager() as manager:
+        session, report = await create_or_resume_session(Loader(), "chat", None, manager)
+        session.say("one")
+        assert "enable_persistence is off" in str(report)
+    async with FilesystemStore(tmp_path) as store:
+        assert await store.list() == []
 
 
 async def test_with_persistence_off_the_session_resumes_and_is_reported_unsaved() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
 
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.pool import TimedConnection
 from snapshot_plugin.store.postgres.schema import MIGRATIONS
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
@@ -54,13 +54,13 @@ def test_tables_of_an_older_release_are_migrated_once_and_keep_their_sessions(po
 
 
 def test_stores_of_a_process_share_connections(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect, made = psycopg.connect, []
+    connect, made = TimedConnection.connect, []
 
     def counted(*args: Any, **options: Any) -> Any:
         made.append(args)
         return connect(*args, **options)
 
-    monkeypatch.setattr(psycopg, "connect", counted)
+    monkeypatch.setattr(TimedConnection, "connect", counted)
     url = f"{postgres_url}&application_name={new_id()}"  # which no other store has connected to
     stores = [PostgresStore(url, background=False) for _ in range(NODES)]
     for store in stores:

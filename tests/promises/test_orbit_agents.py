@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import shutil
 import signal
 import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +25,8 @@ UNABLE = ("--no-load", "--no-resume")
 
 
 NOT_FOUND = 4
+LOCK_TIMEOUT = 30.0
+"""How long a save waits for the lock of another writer."""
 
 
 def snapshots(user: User, session_id: str) -> list[Json]:
@@ -29,6 +35,19 @@ def snapshots(user: User, session_id: str) -> list[Json]:
     assert done.code in (0, NOT_FOUND), done
     shown: list[Json] = done.json["history"] if done.code == 0 else []
     return shown
+
+
+def stored_messages(user: User, session_id: str) -> int:
+    """How many messages the newest snapshot of a session has; 0 before the first save."""
+    return next((each["messages"] for each in snapshots(user, session_id)), 0)
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a session's files, as a writer in another process does."""
+    with path.open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def loaded(client: Client, session_id: str) -> tuple[Json, list[tuple[str, str]]]:
@@ -69,6 +88,24 @@ def test_each_turn_is_saved_automatically_with_times_and_chunks_are_not_saves(us
     assert began < times[0]
     assert times == sorted(times)
     assert times[-1] < datetime.now(UTC)
+
+
+@pytest.mark.requirement("MANAGER-AUTO-LOCKED")
+def test_locked_session_does_not_delay_the_saves_of_another(user: User) -> None:
+    with user.agent() as client:
+        client.initialize()
+        locked, other = client.new_session(user.work), client.new_session(user.work)
+        for session_id in (locked, other):
+            client.prompt(session_id, "say one")
+            assert eventually(lambda: stored_messages(user, session_id), lambda count: count == 2) == 2  # noqa: B023
+        with file_lock(user.store / "sessions" / locked / ".lock"):
+            client.prompt(locked, "say two")
+            client.prompt(other, "say two")
+            began = time.monotonic()
+            assert eventually(lambda: stored_messages(user, other), lambda count: count == 4) == 4
+            assert time.monotonic() - began < LOCK_TIMEOUT / 2
+            assert stored_messages(user, locked) == 2
+        assert eventually(lambda: stored_messages(user, locked), lambda count: count == 4) == 4
 
 
 @pytest.mark.requirement(
@@ -305,8 +342,8 @@ def test_defaults_are_as_promised_and_each_can_be_set(tmp_path: Path) -> None:
         values = {each["name"]: each["value"] for each in shown}
         return [values[name] for name in names]
 
-    assert settings() == [False, 300.0, True]
+    assert settings() == [True, 300.0, True]
     changed = settings(
-        ASNAP_ENABLE_PERSISTENCE="true", ASNAP_SNAPSHOT_INTERVAL="1m", ASNAP_SNAPSHOT_ON_EXIT="false"
+        ASNAP_ENABLE_PERSISTENCE="false", ASNAP_SNAPSHOT_INTERVAL="1m", ASNAP_SNAPSHOT_ON_EXIT="false"
     )
-    assert changed == [True, 60.0, False]
+    assert changed == [False, 60.0, False]

@@ -206,7 +206,7 @@ async def test_started_session_is_saved_at_its_interval_and_once_more_when_stopp
 @pytest.mark.requirement("ORBIT-CONFIG-STARTS", "ORBIT-CONFIG-ENABLE", "ONERING-OPTION-OFF", "ONERING-GOAL-OPT-IN")
 async def test_without_persistence_a_started_session_is_never_saved() -> None:
     store, chat = MemoryStore(), Chat("chat")
-    async with SnapshotManager(store) as manager:
+    async with SnapshotManager(store, settings(enable_persistence=False)) as manager:
         assert not await manager.session_started(chat)
         chat.say("hello")
         manager.touch("chat")

@@ -12,6 +12,7 @@ _AUTO = section(
     done("MANAGER-AUTO-DEBOUNCE", "Significant events are debounced, and a stream of them starves no save."),
     done("MANAGER-AUTO-COALESCE", "A save asked for while one is under way is coalesced."),
     done("MANAGER-AUTO-LOOP", "Saves never block the event loop."),
+    done("MANAGER-AUTO-LOCKED", "A session whose save waits for a lock does not delay the saves of others."),
     done("MANAGER-AUTO-NEVER-RAISES", "A failed save never raises into the agent."),
     done("MANAGER-AUTO-BACKOFF", "A failed save is tried again with growing pauses."),
     done("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
@@ -65,6 +66,10 @@ _CONFIG = section(
 _SPOOL = section(
     "docs/reference/spool.md: The spool file",
     done("MANAGER-SPOOL-KILL", "An appended record survives kill -9 of every process."),
+    done(
+        "MANAGER-SPOOL-STALL", "A database that does not answer stops no event loop, and nothing is acknowledged."
+    ),
+    done("MANAGER-SPOOL-ORDER", "Records are spooled in the order of the calls."),
     done("MANAGER-SPOOL-POWER", "A flush makes records safe from a power cut."),
     done("MANAGER-SPOOL-FULL", "A full disk refuses a record, says so, and harms none before or after."),
     done("MANAGER-SPOOL-TORN", "A torn last record, which was never acknowledged, is dropped."),

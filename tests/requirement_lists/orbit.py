@@ -83,7 +83,7 @@ _FACTORY = section(
 
 _CONFIG = section(
     _PAGE + "Phase 5: Auto-Snapshot Configuration",
-    done("ORBIT-CONFIG-ENABLE", "enable_persistence: off unless switched on."),
+    done("ORBIT-CONFIG-ENABLE", "enable_persistence: on with a store, a path or settings; off with none of them."),
     done("ORBIT-CONFIG-INTERVAL", "snapshot_interval: five minutes unless set."),
     done("ORBIT-CONFIG-EXIT", "snapshot_on_exit: on unless switched off."),
     done("ORBIT-CONFIG-PATH", "storage_path: a place of the user's own unless set."),

@@ -39,6 +39,7 @@ _CONTRACT = section(
     done("STORE-CANCEL", "A cancelled save happened whole or not at all, and the store stays usable."),
     done("STORE-ERRORS", "What the disk refuses is StoreUnavailable; everything raised is a SnapshotError."),
     done("STORE-SHARED", "Several store objects and processes work on one place."),
+    done("STORE-CLOSE-BOUNDED", "Closing takes about a second at most, however much is left to compress."),
 )
 
 _VERBS = section(

@@ -23,7 +23,8 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.outcomes import LostConnection
-from snapshot_plugin.store.postgres.pool import Connection, shared_pool
+from snapshot_plugin.store.postgres.pool import TimedConnection as Connection
+from snapshot_plugin.store.postgres.pool import shared_pool
 
 __all__ = ["IDLE_SECONDS", "Database", "Row"]
 
@@ -70,13 +71,21 @@ class Database:
             known = self._statements[statement] = statement.format(**self._tables).encode()
         return known
 
-    def rows(self, statement: str, *values: Any) -> list[Row]:
-        """What a statement returns; it is a transaction of its own unless the thread is in one."""
+    def rows(self, statement: str, *values: Any, within: float | None = None) -> list[Row]:
+        """What a statement returns; it is a transaction of its own unless the thread is in one.
+
+        Raises:
+            LostConnection: outside a transaction, the server did not answer *within* that many seconds.
+        """
         pinned = self._pinned
         if pinned is not None:
             return self._asked(pinned, statement, values)
         with self._connection() as connection:
-            return self._asked(connection, statement, values)
+            connection.within = within
+            try:
+                return self._asked(connection, statement, values)
+            finally:
+                connection.within = None
 
     def read(self, statement: str, *values: Any) -> list[Row]:
         """What a query returns that locks nothing; like `rows`, and faster if that is much data."""

@@ -77,6 +77,8 @@ SELECT {_NEXT_EPOCH}, taken, owner, base, last, owner IS NOT NULL AND until > cl
        extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8
 FROM {{live}} WHERE sid = %s FOR UPDATE
 """
+_APPEND_SECONDS = 5.0
+"""How long an append may take. Callers pass their content on only afterwards, so they must not wait for ever."""
 _POLL_SECONDS = 0.1
 _ASKED_SECONDS = 3.0
 """How long a request counts after a process was killed that waits for its answer."""
@@ -255,7 +257,8 @@ class LiveRows:
 
     def _renew_all(self, held: Mapping[str, _Held]) -> None:
         epochs, sent = [each.epoch for each in held.values()], _now()
-        found: dict[str, str | None] = dict(self._database.rows(_RENEW, list(held), epochs, self.lease))
+        renewed = self._database.rows(_RENEW, list(held), epochs, self.lease, within=self.lease)
+        found: dict[str, str | None] = dict(renewed)
         asked = deque[Callable[[], None]]()
         for session_id, each in held.items():
             if session_id in found:
@@ -368,7 +371,9 @@ class LiveRows:
             LostConnection: they may be there, or not.
         """
         numbers, bodies, sent = [n for n, _ in records], [body for _, body in records], _now()
-        added = self._database.rows(_APPEND, self.lease, numbers[-1], session_id, epoch, after, numbers, bodies)
+        added = self._database.rows(
+            _APPEND, self.lease, numbers[-1], session_id, epoch, after, numbers, bodies, within=_APPEND_SECONDS
+        )
         if not added:
             self._must_be_ours(session_id, epoch)
             raise _lost_records(session_id)

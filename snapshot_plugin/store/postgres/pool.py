@@ -7,20 +7,49 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from snapshot_plugin.errors import StoreUnavailable
 
-__all__ = ["Connection", "Pool", "shared_pool"]
+__all__ = ["Pool", "TimedConnection", "shared_pool"]
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
 
 _PATIENCE = 30.0
 """Seconds to wait for a connection while all are in use."""
+
+
+class TimedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose statements can be given a time limit: the network may never answer."""
+
+    within: float | None = None
+    """Seconds that the server has to answer a statement; None: for ever."""
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
+        """See `psycopg.Connection`. A statement that takes too long raises; the connection is then of no use."""
+        return super().wait(gen if self.within is None else _limited(gen, self.within), *args, **options)
+
+
+def _limited(gen: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """*gen*, which is resumed at least ten times a second, until *seconds* have passed."""
+    end = time.monotonic() + seconds
+    try:
+        state = next(gen)
+        while True:
+            ready = yield state
+            if time.monotonic() > end:
+                raise psycopg.OperationalError(f"the server did not answer within {seconds:g} s")
+            state = gen.send(ready)
+    except StopIteration as ended:
+        value: T = ended.value
+        return value
+    finally:
+        gen.close()
 
 
 class Pool:
@@ -33,7 +62,7 @@ class Pool:
 
     def _begin(self) -> None:
         self._free = threading.BoundedSemaphore(self._size)
-        self._idle: list[Connection] = []
+        self._idle: list[TimedConnection] = []
         self._process = os.getpid()
 
     def opened(self) -> None:
@@ -53,7 +82,7 @@ class Pool:
                 self._idle.pop().close()
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[TimedConnection]:
         """A connection in autocommit mode, for one transaction.
 
         Raises:
@@ -80,7 +109,7 @@ class Pool:
         finally:
             self._free.release()
 
-    def _idle_one(self) -> Connection | None:
+    def _idle_one(self) -> TimedConnection | None:
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -91,12 +120,12 @@ class Pool:
             connection.close()
         return None
 
-    def _new(self) -> Connection:
+    def _new(self) -> TimedConnection:
         # Statements are not prepared: behind pgbouncer, the next transaction may run on another server connection.
-        return psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
+        return TimedConnection.connect(self._conninfo, autocommit=True, prepare_threshold=None)
 
 
-def _was_hung_up(connection: Connection) -> bool:
+def _was_hung_up(connection: TimedConnection) -> bool:
     """Whether an idle connection received data: a server that restarts sends a last message."""
     if connection.closed:
         return True
@@ -107,7 +136,7 @@ def _was_hung_up(connection: Connection) -> bool:
 
 _pools: dict[str, Pool] = {}
 _guard = threading.Lock()
-_inherited: list[Connection] = []
+_inherited: list[TimedConnection] = []
 """Connections of a parent process. Kept for ever: closing one would end the parent's session."""
 
 
