@@ -108,6 +108,8 @@ class Say(NamedTuple):
     text: str
     words: str = ""
     """The agent's own text about it: shown to the user, not logged at INFO."""
+    is_warning: bool = False
+    """Whether a host that logs it must log it as a warning: something is not recorded."""
 
 
 class Restart(NamedTuple):

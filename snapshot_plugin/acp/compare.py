@@ -1,5 +1,7 @@
 """Compare the agent's own replay with the record, to see whether the agent remembers the session.
 
+`finished_calls` takes over what only the replay has: the outcome of tools that the agent never reported.
+
 The rule (docs/explanation/fidelity.md): an agent keeps its memory unless its replay is blank or has turns that
 are not ours. Missing parts of the conversation are told to the model. Notices, slash commands, messages that a
 compaction replaced and refused turns do not count as missing. An interrupted turn is always told to the model,
@@ -16,12 +18,14 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from snapshot_plugin.acp.messages import text_in
+from snapshot_plugin.acp.reducer import reduce_events
 from snapshot_plugin.acp.replay import split_notes, squeezed
 from snapshot_plugin.acp.state import Turn, is_untold, told_messages, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Verdict", "compare"]
+__all__ = ["Verdict", "compare", "finished_calls"]
 
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
 _PATIENCE = 1 << 28
@@ -73,6 +77,49 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
         return Verdict("foreign", missing)
     lacks = any(found.required and not found.there for found in spoken)
     return Verdict("partial" if lacks else "whole", missing, _lost_end(spoken), shown.news(record))
+
+
+def finished_calls(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return updates of the calls that completed turns of the record left open, with their outcome in the replay.
+
+    Agents may renumber their calls: then those of one title are matched in order, if both have as many.
+    """
+    ours = [call for turn in turns(record.messages) for call in _calls(turn.messages)]
+    ended = [turn for turn in turns(record.messages) if turn.settled and turn.has_ended]
+    settled = [call for turn in ended for call in _calls(turn.messages)]
+    newest = {call.tool_call_id: call for call in ours}  # agents reuse ids, and an update changes the newest
+    unfinished = [call for call in settled if call.is_open and newest[call.tool_call_id] is call]
+    if not unfinished:
+        return []
+    replayed = reduce_events(record.evolve(messages=()), ({"update": each} for each in updates), record.updated_at)
+    theirs = _calls(replayed.messages)
+    by_id = {call.tool_call_id: call for call in theirs}
+    found = [(call, by_id.get(call.tool_call_id) or _same_in_order(call, ours, theirs)) for call in unfinished]
+    return [_outcome(call, other) for call, other in found if other is not None and not other.is_open]
+
+
+def _calls(messages: Iterable[Message]) -> list[ToolCallBlock]:
+    return [block for message in messages for block in message.content if isinstance(block, ToolCallBlock)]
+
+
+def _same_in_order(
+    call: ToolCallBlock, ours: Sequence[ToolCallBlock], theirs: Sequence[ToolCallBlock]
+) -> ToolCallBlock | None:
+    mine, others = ([each for each in side if each.title == call.title] for side in (ours, theirs))
+    at = next(index for index, each in enumerate(mine) if each is call)
+    return others[at] if call.title and len(mine) == len(others) else None
+
+
+def _outcome(call: ToolCallBlock, replayed: ToolCallBlock) -> dict[str, Any]:
+    """Return the update that closes *call*. What was recorded stays where the replay has less."""
+    update = {"sessionUpdate": "tool_call_update", "toolCallId": call.tool_call_id, "status": replayed.status}
+    for name, ours, theirs in (
+        ("content", call.content, replayed.content),
+        ("rawOutput", call.raw_output, replayed.raw_output),
+    ):
+        if theirs is not None and len(str(theirs)) > len(str(ours or "")):
+            update[name] = thaw(theirs)
+    return update
 
 
 def _last_compaction(recent: Sequence[Turn]) -> int:

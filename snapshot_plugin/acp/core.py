@@ -8,6 +8,7 @@ gets exactly one answer.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -19,26 +20,36 @@ from snapshot_plugin.acp.actions import (
     Actions,
     AgentGone,
     Checkpoint,
+    Do,
+    GiveUp,
     Job,
     Jobs,
     PassAs,
     RecordEvent,
+    Say,
     Steps,
     ToAgent,
     ToClient,
+    Wait,
     refusal,
+    shown,
 )
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     RESOURCE_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    VERSION,
     IdMap,
     Message,
     Pending,
     as_object,
+    asking_for_version_1,
+    chunk,
     failure,
     key_of,
     offered,
+    request,
     success,
     with_whole_error,
 )
@@ -50,7 +61,8 @@ from snapshot_plugin.model.times import rfc3339, utc_now
 
 __all__ = ["Core"]
 
-_PROTOCOL = 1
+_OPENS = ("session/new", "session/load", "session/resume", "session/fork")
+_EMPTY = "asnap: this prompt was empty, so it was not sent. Send it again.\n\n"
 _SAME_ID = "another request with this id is not answered yet"
 
 Method = Callable[["Core", Pending], Steps[Message]]
@@ -67,6 +79,8 @@ class Core:
         command: how the agent was started; kept with the sessions.
         patience: timeout for our requests to the agent, in seconds.
         require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
+        must_record: refuse a connection that cannot be recorded: one of another version of the protocol.
+        on_unrecorded: called with the reason if a connection is not recorded. May block.
         gives_back: restores a session, in place of the ladder in `restore`. The agent is then asked only about
             sessions that are open here, and never to load one itself.
         remembers: with *gives_back*: whether the agent can take its history of a session back.
@@ -84,6 +98,8 @@ class Core:
         command: Sequence[str] = (),
         patience: float = 60.0,
         require: str = "context",
+        must_record: bool = False,
+        on_unrecorded: Callable[[str], object] = lambda _why: None,
         gives_back: GivesBack | None = None,
         remembers: bool = False,
         name: str | None = None,
@@ -92,11 +108,13 @@ class Core:
     ) -> None:
         self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
         self.patience, self.require, self.adopt = patience, require, adopt
+        self._must_record, self._on_unrecorded = must_record, on_unrecorded
         self.only_known, self._remembers = gives_back is not None, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
-        self.initialize_params: Message | None = None
+        self.initialize_params: Message | None = None  # as the agent got them
+        self._refuses_version_1 = False
         self.login: Message | None = None  # the client's login, for a restarted agent; never stored
         self.ids = IdMap()
         # Sessions recorded here; those the current agent process does not have; those closed or deleted here.
@@ -106,7 +124,9 @@ class Core:
         self.killed_by_load: set[str] = set()  # sessions that the agent died of when it loaded them
         self.bring: Callable[[Core, str], Steps[None]] | None = None
         """Restores a lost session; see `supervise`."""
-        self.is_up, self.is_over, self.transparent = True, False, False
+        self.is_up, self.is_over = True, False
+        self.unrecorded = ""
+        """Why nothing of this connection is recorded: everything is passed on; empty if it is recorded."""
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
@@ -119,7 +139,9 @@ class Core:
 
     def from_client(self, message: Message) -> Actions:
         """Handle a message of the client. An exception in here becomes an error answer."""
-        if self.transparent:
+        if self.unrecorded:
+            if message.get("method") in _OPENS and "id" in message:
+                self._from_client[key_of(message["id"])] = Pending.of(message)
             return [PASS]
         try:
             if "method" not in message:
@@ -128,6 +150,7 @@ class Core:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
             is_sent &= Pending.of(message).session_id not in self.lost  # the agent may have another one of that id
+            is_sent &= message["method"] != "session/cancel" or not self._is_anothers_turn(message)
             return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
@@ -148,6 +171,11 @@ class Core:
                     answer = success(pending.id, {"stopReason": "cancelled"})
                     actions += [*self.recorded(session_id, event), ToClient(answer)]
         return actions
+
+    def _is_anothers_turn(self, message: Message) -> bool:
+        """Whether the agent works for another one of our sessions to which it gave the same id."""
+        session_id = Pending.of(message).session_id
+        return session_id is not None and any(self.prompts(other) for other in self.ids.sharing(session_id))
 
     def _client_asks(self, message: Message) -> Actions:
         pending = Pending.of(message)
@@ -177,15 +205,21 @@ class Core:
         if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
             text = f"session {session_id} is not open"
             return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
+        is_prompt = pending.method == "session/prompt" and session_id in self.open
+        if is_prompt and (instead := self._instead_of_sending(message, pending)) is not None:
+            return instead
         key = key_of(pending.id)
         if key in self._from_client:
             return [ToClient(failure(pending.id, INVALID_REQUEST, _SAME_ID))]
         self._from_client[key] = pending
         if pending.method == "initialize":
-            self.initialize_params = pending.params
-            self.client_capabilities = as_object(pending.params.get("clientCapabilities"))
-        if pending.method != "session/prompt" or session_id not in self.open or session_id is None:
+            params = pending.params if self._refuses_version_1 else asking_for_version_1(pending.params)
+            self.initialize_params = params
+            self.client_capabilities = as_object(params.get("clientCapabilities"))
+            return _passed(message, message if params is pending.params else {**message, "params": params})
+        if not is_prompt or session_id is None:
             return _passed(message, self.ids.for_agent(message))
+        self.ids.turn_to(session_id)
         held = list(self.late_news(session_id))
         self.late.pop(session_id, None)
         note = self.notes.pop(session_id, None)
@@ -193,6 +227,21 @@ class Core:
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         event = events.prompted(pending.params, self.stamp())
         return [*held, *self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
+
+    def _instead_of_sending(self, message: Message, prompt: Pending) -> Actions | None:
+        """What is done with a prompt that the agent does not get, or not yet; None if it gets it now."""
+        session_id = prompt.session_id or ""
+        if not prompt.params.get("prompt"):
+            # Some clients send an empty prompt after an error; after a second error they would never go on.
+            return [shown(session_id, chunk(_EMPTY)), ToClient(success(prompt.id, {"stopReason": "end_turn"}))]
+        if not self._is_anothers_turn(message):
+            return None
+        job = Job(self._until_free(message), session_id=session_id)
+        job.followers.append(message)
+        return self.start(job)
+
+    def _until_free(self, message: Message) -> Steps[None]:
+        yield Wait(lambda _now: not self._is_anothers_turn(message), math.inf)
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
@@ -215,8 +264,8 @@ class Core:
     def from_agent(self, message: Message) -> Actions:
         """Handle a message of the agent."""
         method = message.get("method")
-        if self.transparent:
-            return [PASS]
+        if self.unrecorded:
+            return [PASS, *self._told_unrecorded(message)]
         try:
             if method == "session/update":
                 return self._agent_updates(message)
@@ -286,9 +335,11 @@ class Core:
         result, passed = message.get("result"), message
         if message.get("error") is not None or "result" not in message:
             passed = with_whole_error(message)
+            if pending.method == "initialize" and self.initialize_params is not pending.params:
+                self._refuses_version_1 = True  # perhaps: it gets the client's own offer
+                return self.again(request(pending.id, "initialize", pending.params))
         elif pending.method == "initialize" and isinstance(result, dict):
-            self.transparent = not self.introduced(result)
-            return [PASS if self.transparent else ToClient({**message, "result": offered(result)})]
+            return self._negotiated(pending, message, result)
         elif pending.method in ("authenticate", "logout"):
             self.login = pending.params if pending.method == "authenticate" else None
         actions = self.recorded(pending.session_id, events.answered_by_agent(pending, passed, self.stamp()))
@@ -298,6 +349,34 @@ class Core:
                 self.notes.setdefault(pending.session_id or "", pending.note)
         return [*actions, PASS if passed is message else ToClient(passed)]
 
+    def _negotiated(self, pending: Pending, message: Message, result: Message) -> Actions:
+        """Handle the agent's answer to ``initialize``. Another version of the protocol is passed on unrecorded."""
+        if self.introduced(result):
+            return [ToClient({**message, "result": offered(result)})]
+        why = (
+            f"the agent speaks version {result.get('protocolVersion')} of ACP, and asnap records version {VERSION}"
+        )
+
+        def noted() -> Steps[None]:
+            yield Do(lambda _sessions: self._on_unrecorded(why))
+
+        kept = self.start(Job(noted()))
+        if self._must_record:
+            self.is_over = True
+            text = f"this connection cannot be recorded, and --require was given: {why}"
+            return [*kept, ToClient(failure(pending.id, UNSUPPORTED_VERSION, text)), GiveUp(text)]
+        self.unrecorded = why
+        return [*kept, Say(f"the sessions of this connection are NOT recorded: {why}", is_warning=True), PASS]
+
+    def _told_unrecorded(self, message: Message) -> Actions:
+        """Tell the user, in a session that the agent has just opened, that it is not recorded."""
+        opened = None if "method" in message else self.unanswered(message.get("id"))
+        if opened is None or not isinstance(result := message.get("result"), dict):
+            return []
+        session_id = result.get("sessionId", opened.session_id)
+        told = chunk(f"asnap: this session is not recorded, because {self.unrecorded}.\n\n")
+        return [shown(session_id, {**told, "messageId": "asnap-unrecorded"})] if isinstance(session_id, str) else []
+
     def recorded(self, session_id: str | None, event: Message | None) -> Actions:
         """Record *event*, unless it is None or the session is not open here."""
         if event is None or session_id is None or session_id not in self.open:
@@ -306,7 +385,7 @@ class Core:
 
     def introduced(self, result: Message) -> bool:
         """Handle the agent's answer to ``initialize``; False for another version of the protocol."""
-        if result.get("protocolVersion") != _PROTOCOL:
+        if result.get("protocolVersion") != VERSION:
             return False
         self.capabilities, info = as_object(result.get("agentCapabilities")), as_object(result.get("agentInfo"))
         if self.only_known:
@@ -368,6 +447,9 @@ class Core:
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
         self.ids.bind(session_id, agent_id)
+        for other in self.ids.sharing(session_id):
+            if self.prompts(other):  # what the agent says belongs to that one until its turn ends
+                self.ids.turn_to(other)
         self.open.add(session_id)
         self.lost.discard(session_id)
         self.closed -= {session_id, agent_id}
@@ -389,6 +471,11 @@ class Core:
         self._from_agent.clear()
         self.ids.agent_ended()
         return waiting, self.jobs.agent_gone(is_busy=bool(waiting))
+
+    def initialize_again(self, pending: Pending) -> None:
+        """Send the client's ``initialize``, which an ended agent has not answered, to its next process."""
+        self.initialize_params = None
+        self._queue.insert(0, request(pending.id, pending.method, pending.params))
 
     def release_queue(self) -> Actions:
         """Send our requests and handle the messages that waited for the agent."""

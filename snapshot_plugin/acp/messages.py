@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
-
-from snapshot_plugin.errors import SnapshotError
 
 __all__ = [
     "AUTH_REQUIRED",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
+    "LINE_BYTES",
     "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_VERSION",
+    "VERSION",
     "ForeignLines",
     "IdMap",
     "Lines",
+    "LongLine",
     "Message",
     "Pending",
     "TextRuns",
     "as_object",
+    "asking_for_version_1",
     "chunk",
     "encode",
     "failure",
     "key_of",
+    "long_line_text",
     "notification",
     "offered",
     "parse",
@@ -42,6 +46,11 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
 RESOURCE_NOT_FOUND = -32002
+UNSUPPORTED_VERSION = -32022
+LINE_BYTES = 256 << 20
+"""Default limit of a message in bytes."""
+VERSION = 1
+"""The version of the protocol that is recorded."""
 
 _OFFERED = ("list", "resume", "fork", "close", "delete")
 
@@ -84,20 +93,51 @@ def key_of(request_id: Any) -> str:
 
 
 class Lines:
-    """Splits a byte stream at newlines. Lines may have any length; the cost is linear in it."""
+    """Splits a byte stream at newlines. The cost is linear in the length of a line.
 
-    def __init__(self) -> None:
+    Args:
+        limit: the length in bytes of the longest line that is kept; None: lines may have any length.
+        too_long: returns what stands for a longer line, given its beginning and its end: another line, or nothing.
+    """
+
+    def __init__(
+        self, limit: int | None = None, too_long: Callable[[bytes, bytes], bytes] = lambda _head, _tail: b""
+    ) -> None:
+        self._limit, self._too_long = limit, too_long
         self._parts: list[bytes] = []
+        self._size = 0
+        self._head: bytes | None = None
+        """The beginning of a line that is too long, while the rest of it is dropped."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the lines that *data* completes, each with its newline."""
+        if self._limit is not None and self._size + len(data) > self._limit:
+            pieces = data.split(b"\n")
+            fed = [*(piece + b"\n" for piece in pieces[:-1]), pieces[-1]]
+            return [line for piece in fed if (line := self._fed(piece, self._limit))]
         end = data.rfind(b"\n") + 1
         if not end:
             self._parts.append(data)
+            self._size += len(data)
             return []
         whole = b"".join([*self._parts, data[:end]])
         self._parts = [data[end:]] if end < len(data) else []
+        self._size = len(data) - end
         return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
+
+    def _fed(self, piece: bytes, limit: int) -> bytes:
+        """Return the line that *piece* of one line completes; empty if it does not, or nothing stands for it."""
+        self._parts.append(piece)
+        self._size += len(piece)
+        if self._size > limit:
+            if self._head is None:
+                self._head = b"".join(part[:_HEAD] for part in self._parts[:_HEAD])[:_HEAD]
+            self._parts = [b"".join(self._parts[-2:])[-_TAIL:]]
+        if not piece.endswith(b"\n"):
+            return b""
+        line, head = b"".join(self._parts), self._head
+        self._parts, self._size, self._head = [], 0, None
+        return line if head is None else self._too_long(head, line)
 
     def rest(self) -> bytes:
         """Return the bytes after the last newline."""
@@ -116,6 +156,47 @@ _OF_A_CHUNK = frozenset({"sessionUpdate", "content", "messageId"})
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 
 
+_HEAD, _TAIL = 4096, 256
+_CONTENT = re.compile(rb'"(params|result|error)"\s*:')
+_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
+_ID_AT_END = re.compile(_ID.pattern + rb"\s*\}\s*$")
+_METHOD = re.compile(rb'"method"\s*:\s*("[^"\\]*")')
+_SESSION = re.compile(rb'"sessionId"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def long_line_text(side: str, limit: int) -> str:
+    """Say that a message of *side* is too long."""
+    return f"the {side} sent a message of more than {limit / (1 << 20):g} MB, which is left out (max_message_bytes)"
+
+
+class LongLine(NamedTuple):
+    """A message that is too long to be read, by the beginning and the end of its line."""
+
+    id: Any
+    """The id of a request or an answer; None if there is none."""
+    method: str | None
+    session_id: str | None
+
+    @classmethod
+    def of(cls, head: bytes, tail: bytes) -> LongLine:
+        """Read what can be read."""
+        content = _CONTENT.search(head)
+        before = head[: content.start()] if content else head
+        is_answer = content is not None and content[1] != b"params"
+        number = _ID.search(before) or (_ID_AT_END.search(tail) if is_answer else None)
+        method, session = _METHOD.search(before), _SESSION.search(head)
+        return cls(*(json.loads(found[1]) if found else None for found in (number, method, session)))
+
+    def stand_in(self, text: str) -> bytes:
+        """Return a line that the other side can handle in its place, and that says so with *text*, if it can."""
+        about = {} if self.session_id is None else {"sessionId": self.session_id}
+        if self.method is None:
+            return b"" if self.id is None else encode(failure(self.id, INTERNAL_ERROR, text))
+        if self.method == "session/update" and about:
+            return encode(notification(self.method, {**about, "update": chunk(f"[asnap: {text}]\n\n")}))
+        return b"" if self.id is None else encode(request(self.id, self.method, about))
+
+
 class TextRuns:
     """Reads the messages of an agent. Adjacent chunks that differ only in their text are coalesced into one.
 
@@ -124,11 +205,12 @@ class TextRuns:
 
     Args:
         joins: whether chunks of a session, given the agent's id of it, may be coalesced.
+        lines: splits what is read.
     """
 
-    def __init__(self, joins: Callable[[str], bool]) -> None:
+    def __init__(self, joins: Callable[[str], bool], lines: Lines | None = None) -> None:
         self._joins = joins
-        self._lines = Lines()
+        self._lines = lines or Lines()
         self._before = self._behind = b""
         """The bytes before and after the text in the last chunk's line; empty if there was no such chunk."""
         self._session_id = ""
@@ -249,7 +331,7 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def request(request_id: str, method: str, params: Message) -> Message:
+def request(request_id: Any, method: str, params: Message) -> Message:
     """Build a request."""
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
 
@@ -269,10 +351,11 @@ def success(request_id: Any, result: Any) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
-def failure(request_id: Any, code: int, text: str, data: Any = None) -> Message:
-    """Build an error answer. Line breaks in *text* become spaces."""
-    error = {"code": code, "message": " ".join(text.splitlines())}
-    return {"jsonrpc": "2.0", "id": request_id, "error": error if data is None else {**error, "data": data}}
+def failure(request_id: Any, code: int, text: str, data: Message | None = None) -> Message:
+    """Build an error answer. Line breaks in *text* become spaces. Some clients show only its ``data.details``."""
+    text = " ".join(text.splitlines())
+    error = {"code": code, "message": text, "data": {"details": text, **(data or {})}}
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
 
 
 def with_whole_error(answer: Message) -> Message:
@@ -283,6 +366,23 @@ def with_whole_error(answer: Message) -> Message:
         return answer
     told = text if isinstance(text, str) else "the agent gave no reason"
     return failure(answer.get("id"), code if type(code) is int else INTERNAL_ERROR, told, {"error": error})
+
+
+def asking_for_version_1(params: Message) -> Message:
+    """Return the params of an ``initialize`` that offers a later version as those of one that offers version 1.
+
+    A client names the latest version that it speaks, and decides whether to go on with the earlier one that it is
+    answered. Its own fields stay, for an agent that answers with the later version all the same.
+    """
+    offer = params.get("protocolVersion")
+    if type(offer) is not int or offer <= VERSION:
+        return params
+    given = as_object(params.get("capabilities"))
+    able: Message = {name: given[name] for name in ("elicitation", "_meta") if name in given}
+    if isinstance(auth := given.get("auth"), dict):
+        able["auth"] = {"terminal": isinstance(auth.get("terminal"), dict)}
+    named = {"clientInfo": params["info"]} if isinstance(params.get("info"), dict) else {}
+    return {"clientCapabilities": able, **named, **params, "protocolVersion": VERSION}
 
 
 def offered(result: Message) -> Message:
@@ -297,6 +397,9 @@ def offered(result: Message) -> Message:
 class IdMap:
     """Maps our session ids to the agent's; a session without an entry has the same id on both sides.
 
+    Some agents answer each ``session/new`` with the same id, such as one that they derive from the directory. Then
+    several of our sessions share one of the agent, and what it says belongs to the one that prompted last.
+
     Requests of the agent keep their ids until it is restarted. A new process numbers its requests from the start
     again: without new ids, a late answer to the old process could grant a permission the new one asks for.
     """
@@ -305,23 +408,18 @@ class IdMap:
         self.restarts = 0
         self._agents: dict[str, str] = {}
         """The agent's ids of our sessions."""
-        self._ours: dict[str, str | None] = {}
-        """Whose the agent's ids are, while its process runs; None for a session that has no id of ours yet."""
+        self._ours: dict[str, list[str | None]] = {}
+        """Whose the agent's ids are, while its process runs, the one that prompted last at the end; None for a
+        session that has no id of ours yet.
+        """
         self._expected: set[str] = set()
         """Ids in `_ours` of sessions that the agent has not restored yet, and may not know any more."""
 
     def claim(self, agent_id: str, session_id: str | None = None) -> None:
-        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one.
-
-        Raises:
-            SnapshotError: another open session has that id, and their messages could not be told apart.
-        """
-        is_taken = agent_id in self._ours and agent_id not in self._expected
-        if is_taken and (session_id is None or self.is_anothers(agent_id, session_id)):
-            what = f"the agent gave this session the id of another one that is open: {agent_id!r}"
-            raise SnapshotError(what, session_id=session_id, hint="close that session first")
-        self._expected.discard(agent_id)
-        self._ours[agent_id] = session_id
+        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one."""
+        if agent_id in self._expected or agent_id not in self._ours:
+            self._expected.discard(agent_id)
+            self._ours[agent_id] = [session_id]
 
     def expect(self, session_id: str, agent_id: str) -> None:
         """As `bind`, until the agent has restored the session or gives its id to another one."""
@@ -329,17 +427,23 @@ class IdMap:
         self._expected.add(agent_id)
 
     def is_anothers(self, agent_id: str, session_id: str) -> bool:
-        """Whether the agent has another open session than *session_id* under this id."""
-        return self._ours.get(agent_id, session_id) != session_id
+        """Whether the agent has only other open sessions than *session_id* under this id."""
+        return agent_id in self._ours and session_id not in self._ours[agent_id]
 
     def has(self, agent_id: str) -> bool:
         """Whether the agent's process has one of our sessions under this id."""
-        return self._ours.get(agent_id) is not None
+        return any(self._ours.get(agent_id, ()))
+
+    def sharing(self, session_id: str) -> list[str]:
+        """Return our other sessions that the agent has under the same id."""
+        holders = self._ours.get(self.agents(session_id), [])
+        return [each for each in holders if each is not None and each != session_id] if len(holders) > 1 else []
 
     def release(self, session_id: str) -> None:
         """The session is not open any more: the agent may give its id to another one."""
         self._agents.pop(session_id, None)
-        self._ours = {agents: ours for agents, ours in self._ours.items() if ours != session_id}
+        left = {agents: [each for each in ours if each != session_id] for agents, ours in self._ours.items()}
+        self._ours = {agents: ours for agents, ours in left.items() if ours}
 
     def agent_ended(self) -> None:
         """Requests of the next process get new ids, and its sessions may have any id."""
@@ -349,8 +453,15 @@ class IdMap:
     def bind(self, session_id: str, agent_id: str) -> None:
         """Map our *session_id* to the agent's *agent_id* from now on."""
         self.release(session_id)
+        others = [] if agent_id in self._expected else self._ours.get(agent_id, [])
         self._expected.discard(agent_id)
-        self._agents[session_id], self._ours[agent_id] = agent_id, session_id
+        self._agents[session_id] = agent_id
+        self._ours[agent_id] = [*(each for each in others if each is not None), session_id]
+
+    def turn_to(self, session_id: str) -> None:
+        """What the agent says under the id of this session belongs to it from now on."""
+        if others := self.sharing(session_id):
+            self._ours[self.agents(session_id)] = [*others, session_id]
 
     def agents(self, session_id: str) -> str:
         """Return the agent's id of our session."""
@@ -358,11 +469,14 @@ class IdMap:
 
     def ours(self, agent_id: Any) -> str | None:
         """Return our id of the agent's session; None if *agent_id* is not a string."""
-        return (self._ours.get(agent_id) or agent_id) if isinstance(agent_id, str) else None
+        if not isinstance(agent_id, str):
+            return None
+        holders = self._ours.get(agent_id)
+        return (holders[-1] if holders else None) or agent_id
 
     def for_agent(self, message: Message) -> Message:
         """Return the message with the agent's session id; the same object if nothing changes."""
-        return _renamed(message, self._agents)
+        return _renamed(message, self.agents)
 
     def request_id(self, agents: Any) -> Any:
         """Return the id under which the client gets a request of the agent."""
@@ -370,7 +484,7 @@ class IdMap:
 
     def for_client(self, message: Message) -> Message:
         """Return the message with our ids; the same object if nothing changes."""
-        message = _renamed(message, self._ours)
+        message = _renamed(message, self.ours)
         if self.restarts and "method" in message and "id" in message:
             message = {**message, "id": self.request_id(message["id"])}
         if self.restarts and message.get("method") == "$/cancel_request":
@@ -379,8 +493,8 @@ class IdMap:
         return message
 
 
-def _renamed(message: Message, names: Mapping[str, str | None]) -> Message:
+def _renamed(message: Message, name: Callable[[str], str | None]) -> Message:
     params = as_object(message.get("params"))
     session_id = params.get("sessionId")
-    other = names.get(session_id) if isinstance(session_id, str) else None
+    other = name(session_id) if isinstance(session_id, str) else None
     return message if other in (None, session_id) else {**message, "params": {**params, "sessionId": other}}

@@ -96,7 +96,7 @@ class SessionMethods:
             agent_id = result.get("sessionId")
             if not isinstance(agent_id, str):
                 why = "the agent gave it an id that is not text"
-                yield Say(f"a session is NOT recorded: {why}")
+                yield Say(f"a session is NOT recorded: {why}", is_warning=True)
                 return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
             core.ids.claim(agent_id)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
@@ -106,7 +106,7 @@ class SessionMethods:
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
             yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
-                yield Say(f"session {session_id} is NOT recorded: {problem}")
+                yield Say(f"session {session_id} is NOT recorded: {problem}", is_warning=True)
             yield from show(session_id, core.bind(session_id, agent_id))
         return {}
 
@@ -193,7 +193,7 @@ class SessionMethods:
         if not is_ours and (core.only_known or not core.can("close")):
             raise SnapshotNotFound(f"session {session_id} is not open", session_id=session_id)
         yield from _settled(core, session_id)
-        if core.can("close") and session_id not in core.lost:
+        if core.can("close") and session_id not in core.lost and not core.ids.sharing(session_id):
             try:
                 yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
             except AgentRefused as refused:
@@ -213,7 +213,8 @@ class SessionMethods:
         session_id = _named(pending)
         yield from _settled(core, session_id)
         names = yield Do(lambda sessions: names_of(sessions, session_id))
-        if session_id in core.open and session_id not in core.lost and core.can("close"):
+        is_there = session_id in core.open and session_id not in core.lost
+        if is_there and core.can("close") and not core.ids.sharing(session_id):
             with suppress(AgentRefused):  # some agents do not delete an open session
                 yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
         if session_id in core.open:
@@ -223,6 +224,8 @@ class SessionMethods:
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
         for name in names if core.can("delete") else ():
+            if core.ids.has(name):  # another session that is open has this id, too
+                continue
             try:
                 yield Ask("session/delete", {"sessionId": name})
             except AgentRefused as refused:
@@ -301,8 +304,10 @@ def _left_to_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[M
     """Have the agent load a recorded session itself, and resume recording. Its replay is not recorded again."""
     record = core.view(session_id)
     agent_id = record.agent_session_id or session_id
+    if core.ids.is_anothers(agent_id, session_id):
+        what = f"the agent has another open session under the id of this one: {agent_id!r}"
+        raise SnapshotError(what, session_id=session_id, hint="close that session first")
     core.late[session_id] = LateReplay(record)
-    core.ids.claim(agent_id, session_id)
     core.bind(session_id, agent_id)
     with core.withheld.of(agent_id) as held:
         result: Message = yield Ask(pending.method, {**pending.params, "sessionId": agent_id})

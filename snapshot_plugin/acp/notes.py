@@ -12,7 +12,7 @@ from typing import Any
 
 from snapshot_plugin.acp.messages import text_in
 from snapshot_plugin.acp.replay import NOTE_BEGINS, NOTE_ENDS
-from snapshot_plugin.acp.state import turns, was_cut_off
+from snapshot_plugin.acp.state import settled_tools, turns, was_cut_off
 from snapshot_plugin.model.content import Block, ResourceLinkBlock, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -66,7 +66,7 @@ def _note(about: str, told: str) -> str:
 
 
 def _told(messages: Sequence[Message], limit: int) -> str:
-    kept, room = _newest(messages, limit)
+    kept, room = _newest(settled_tools(messages), limit)
     details = _details(kept, room)
     told = ["\n".join([words, *details.get(index, ())]) for index, (_, words) in enumerate(kept)]
     left_out = len(messages) - len(kept)

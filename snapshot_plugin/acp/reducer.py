@@ -26,6 +26,7 @@ from snapshot_plugin.acp.state import (
     with_usage,
 )
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.model.content import Block, TextBlock, ToolCallBlock
 from snapshot_plugin.model.snapshot import Message, Role, SessionSnapshot
@@ -340,12 +341,23 @@ class Transcript:
 
 
 def record_events(live: LiveSession, events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Record *events*. Returns what to tell the client if that began to fail, or works again; else None."""
+    """Record *events*. Returns what to tell the client if that began to fail, or works again; else None.
+
+    Never raises: a connection does not end because something is not recorded.
+    """
+    failed: Exception | None = None
     try:
-        live.record_all(events)
-    except InvalidInput:  # a number that JSON cannot represent
-        live.record_all([plain(event) for event in events])
-    return recording_update(live, str(live.trouble or "")) if live.trouble_changed() else None
+        try:
+            live.record_all(events)
+        except InvalidInput:  # a number that JSON cannot represent
+            live.record_all([plain(event) for event in events])
+        if not live.trouble_changed():
+            return None
+        failed = live.trouble
+    except Exception as error:  # noqa: BLE001 — the client is told
+        log_failure(f"session {live.session_id}: something was not recorded", error)
+        failed = error
+    return recording_update(live, (str(failed) or type(failed).__name__) if failed else "")
 
 
 def recording_update(live: LiveSession, problem: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from snapshot_plugin.acp.actions import Actions, RecordEvent, ToClient, shown
 from snapshot_plugin.acp.messages import Message as Raw
 from snapshot_plugin.acp.messages import text_in
-from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools
+from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools, turns
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
@@ -54,11 +54,12 @@ def replay(
 ) -> Iterator[dict[str, Any]]:
     """Yield every update of the conversation in order, then the last plan, commands, title and usage.
 
-    Open tool calls are shown as failed with a note, unless the turn *is_running*. Terminals are replaced by the
+    Open tool calls are shown as completed if their turn ended normally, else as failed with a note; but those of
+    the last turn as they are, if it *is_running*. Terminals are replaced by the
     text they showed. Each payload of a tool (content, input, output) is truncated to *tool_bytes*, with a marker
     that the record has more. Updates that need a capability the *client* lacks are left out.
     """
-    mended = snapshot if is_running else repair(snapshot.evolve(messages=settled_tools(snapshot.messages)))[0]
+    mended = _mended(snapshot, is_running=is_running)
     for number, message in enumerate(mended.messages, 1):
         for block in message.content:
             if isinstance(block, ToolCallBlock):
@@ -69,6 +70,15 @@ def replay(
                 # without an id, a client would join two messages of one role
                 yield {**_chunk(message, block, raw), "messageId": message.id or f"asnap-{number}"}
     yield from _state(mended)
+
+
+def _mended(snapshot: SessionSnapshot, *, is_running: bool) -> SessionSnapshot:
+    if not is_running:
+        return repair(snapshot.evolve(messages=settled_tools(snapshot.messages)))[0]
+    running = list(turns(snapshot.messages))[-1:]
+    kept = running[0].messages if running else ()
+    before = snapshot.messages[: len(snapshot.messages) - len(kept)]
+    return snapshot.evolve(messages=(*settled_tools(before), *kept))
 
 
 def _chunk(message: Message, block: Block, raw: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from snapshot_plugin.acp.actions import AgentGone, AgentRefused, Ask, Do, RecordEvent, Steps, Wait
-from snapshot_plugin.acp.compare import Verdict, compare
+from snapshot_plugin.acp.compare import Verdict, compare, finished_calls
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
@@ -218,6 +218,8 @@ def _verified(
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
         return None
+    for outcome in finished_calls(record, held):
+        yield RecordEvent(record.session_id, {"update": outcome})
     note = lost_note(verdict.missing) if verdict.missing else None
     steps = tuple(tried)
     return Restored(record.session_id, "native-load", agent_id, result, note, steps, record, news=verdict.news)
@@ -325,6 +327,9 @@ def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
+    if core.ids.is_anothers(agent_id, record.session_id):
+        tried.append("fork: the agent gave it the id of another session")
+        return None
     core.ids.claim(agent_id, record.session_id)
     if core.can("load"):
         restored = yield from _attempt(core, "load", _verified(core, record, wish, agent_id, tried), tried)

@@ -315,6 +315,11 @@ class Turn(NamedTuple):
         return has_prompt and bool(answers) and not any(was_cut_off(answer) for answer in answers)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the agent said how it ended."""
+        return any("stopReason" in noted_in(message) for message in self.messages)
+
+    @property
     def refused(self) -> bool:
         """Whether the model lacks it because the agent refused it, or it never reached the agent."""
         ends = [noted_in(message) for message in self.messages]
@@ -338,26 +343,44 @@ def turns(messages: Sequence[Message]) -> Iterator[Turn]:
 
 
 def settled_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Mark tool calls with output in completed turns as completed: some agents never report the end of a tool."""
+    """Close the tool calls that completed turns left open: some agents never report the end of a tool.
+
+    A call that the user did not permit failed; any other is completed. Without the end of the turn (it was copied
+    while it ran, or the agent replayed it), only a call that has an output is.
+    """
     return tuple(
-        _with_settled_tools(message) if turn.settled else message
+        _with_settled_tools(message, has_ended=turn.has_ended) if turn.settled else message
         for turn in turns(messages)
         for message in turn.messages
     )
 
 
-def _with_settled_tools(message: Message) -> Message:
+def _with_settled_tools(message: Message, *, has_ended: bool) -> Message:
     if not any(isinstance(block, ToolCallBlock) and block.is_open for block in message.content):
         return message
     content = tuple(
-        block.evolve(status="completed") if isinstance(block, ToolCallBlock) and _is_done(block) else block
+        block.evolve(status="failed" if _was_denied(block) else "completed")
+        if isinstance(block, ToolCallBlock) and block.is_open and (has_ended or _has_output(block))
+        else block
         for block in message.content
     )
     return message.evolve(content=content)
 
 
-def _is_done(call: ToolCallBlock) -> bool:
-    return call.is_open and bool(call.content or call.raw_output is not None)
+def _has_output(call: ToolCallBlock) -> bool:
+    return bool(call.content or call.raw_output is not None)
+
+
+def _was_denied(call: ToolCallBlock) -> bool:
+    """Whether the client answered the permission request for this call with a no, or with a cancellation."""
+    permission = as_object((call.model_extra or {}).get("permission"))
+    outcome, options = as_object(permission.get("outcome")), permission.get("asked")
+    chosen = [
+        str(as_object(option).get("kind"))
+        for option in (options if isinstance(options, list) else ())
+        if as_object(option).get("optionId") == outcome.get("optionId")
+    ]
+    return outcome.get("outcome") == "cancelled" or any(kind.startswith("reject") for kind in chosen)
 
 
 def was_cut_off(answer: Message) -> bool:

@@ -50,7 +50,7 @@ class Supervision:
         core.bring = bring
 
     def agent_ended(self, how: str = "") -> Actions:
-        """Handle the end of the agent. Pending requests are answered immediately; none is sent again."""
+        """Handle the end of the agent. Pending requests are answered at once; only ``initialize`` is sent again."""
         core = self._core
         fate, again = self._fate()
         core.is_up = False
@@ -61,6 +61,9 @@ class Supervision:
         waiting, actions = core.cut_connection()
         actions = [*held, Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
+            if again and pending.method == "initialize":
+                core.initialize_again(pending)
+                continue
             if self.restarts:  # otherwise the closed connection tells the client
                 actions.append(ToClient(_interrupted(pending, fate)))
             if pending.method == "session/prompt" and pending.session_id in core.open:
@@ -80,6 +83,9 @@ class Supervision:
             if "method" in message:
                 self._core.jobs.unsent(message)
             return []
+        if self.restarts and pending.method == "initialize":
+            self._core.initialize_again(pending)
+            return []
         is_prompt = pending.method == "session/prompt"
         event = never_sent("the agent had ended", self._core.stamp()) if is_prompt else None
         text = f"{self.stopped or 'the agent had ended'}. {_request_name(pending)} did not reach it: send it again"
@@ -93,13 +99,14 @@ class Supervision:
 
     def _fate(self) -> tuple[str, bool]:
         core = self._core
-        if self.stopped or not self.restarts or core.transparent:
+        if self.stopped or not self.restarts or core.unrecorded:
             return self.stopped or "the agent ended", False
         now = core.now()
         # Time in which the agent was never ready does not count: it may hang in each start.
         self._deaths.append(now if core.is_up or not self._deaths else self._deaths[-1])
         if len(self._deaths) < _DEATHS or self._deaths[-1] - self._deaths[0] >= _WITHIN:
-            return "the agent ended; it is being restarted and the session will be restored", True
+            promised = " and the session will be restored" if core.open else ""
+            return f"the agent ended; it is being restarted{promised}", True
         command = " ".join(core.agent.command)
         hints = [f"asnap run --session {session_id} -- {command}" for session_id in sorted(core.open)]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
@@ -109,7 +116,7 @@ class Supervision:
         core = self._core
         if core.initialize_params is not None:
             try:
-                core.introduced((yield Ask("initialize", core.initialize_params)))
+                yield from _introduced_again(core, core.initialize_params)
                 yield from _logged_in(core)
             except AgentGone:
                 return  # it ended again: `agent_ended` was called
@@ -122,6 +129,11 @@ class Supervision:
             if core.jobs.at_work_on(session_id) is None:
                 yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
+
+
+def _introduced_again(core: Core, params: Message) -> Steps[None]:
+    if not core.introduced((yield Ask("initialize", params))):
+        raise AgentRefused("it speaks another version of ACP now")
 
 
 def _logged_in(core: Core) -> Steps[None]:

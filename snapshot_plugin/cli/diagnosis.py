@@ -10,7 +10,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -31,6 +31,7 @@ __all__ = [
     "look_at_place",
     "look_at_quarantine",
     "look_at_sessions",
+    "look_at_unrecorded",
 ]
 
 Level = Literal["ok", "hint", "warning", "problem"]
@@ -52,6 +53,7 @@ AGENTS = {
 _LITTLE_SPACE = 512 * 1024 * 1024
 _CLOCK_MAY_DIFFER = timedelta(minutes=5)
 _LARGE_TRASH = 256 * 1024 * 1024
+_RECENTLY = timedelta(days=30)
 
 
 class Observation(Part):
@@ -164,6 +166,21 @@ def look_at_agents(call: Call) -> Iterator[Observation]:
         )
     else:
         yield Observation(area="agents", level="hint", what="no known ACP agent is on the PATH", run="asnap demo")
+
+
+def look_at_unrecorded(call: Call) -> Iterator[Observation]:
+    """List the agents whose sessions ``asnap run`` could not record lately."""
+    from snapshot_plugin.cli.remembered import UNRECORDED, recall
+
+    for command, noted in recall(call, UNRECORDED).items():
+        try:
+            why, at = str(noted["why"]), datetime.fromisoformat(noted["at"])
+            when = long_ago(at, call.now) if call.now - at < _RECENTLY else None
+        except (KeyError, TypeError, ValueError):  # written by someone else
+            continue
+        if when is not None:
+            what = f"sessions of {command} were not recorded ({when}): {why}"
+            yield Observation(area="agents", level="warning", what=what)
 
 
 def _extras() -> list[str]:

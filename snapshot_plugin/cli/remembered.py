@@ -10,7 +10,10 @@ from typing import Any
 
 from snapshot_plugin.cli.call import Call
 
-__all__ = ["recall", "remember"]
+__all__ = ["UNRECORDED", "recall", "remember"]
+
+UNRECORDED = "unrecorded"
+"""Connections that ``asnap run`` could not record, by the agent's command: why, and when; for ``asnap doctor``."""
 
 
 def recall(call: Call, name: str) -> dict[str, Any]:

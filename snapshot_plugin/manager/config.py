@@ -86,6 +86,8 @@ class SnapshotConfig:
     """How many sessions are saved at once. More threads make the event loop late."""
     spool_flush_interval: float = _setting(1.0, read.seconds)
     """How often the spool is synced: what a power cut may cost of an unfinished turn."""
+    max_message_bytes: int = _setting(256 << 20, read.count)
+    """The longest message that is read from an ACP agent or client. A longer one is left out, and both are told."""
 
     if TYPE_CHECKING:  # settings accept more types than they hold, such as text for a duration
 
@@ -109,6 +111,7 @@ class SnapshotConfig:
             retry_max: Span = ...,
             max_concurrent_saves: int = ...,
             spool_flush_interval: Span = ...,
+            max_message_bytes: int = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -9,7 +9,6 @@ files in the project.
   `documents`: merges new entries. `shapes`: baselines, and comparing with them. `privacy`: removes secrets.
 - `changes`: a `MemoryChange` and its receipt. `view`: the memory with changes applied. `engine`: several
   processes write in turn. `context`: the summary for a new session. `project_memory`: the API.
-- `learn`: records an agent's failed tool calls as errors.
 
 Guarantees: a save is on disk when it returns; files are replaced atomically; an acknowledged change is never lost.
 """

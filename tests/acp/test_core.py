@@ -37,6 +37,7 @@ from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import prompt, recorded, said, stop, tool
 
+HI = [{"type": "text", "text": "hi"}]
 RECORD = recorded(prompt("one"), said("ONE"), stop())
 
 
@@ -127,7 +128,7 @@ def test_restoration_note_is_sent_once_after_the_users_own_text() -> None:
     core.notes["s"] = "NOTE"
     told = sent(core.from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "hi"}])))
     assert [block["text"] for block in told[0]["params"]["prompt"]] == ["hi", "NOTE"]
-    assert sent(core.from_client(asked("session/prompt", 2, sessionId="s", prompt=[]))) == []
+    assert sent(core.from_client(asked("session/prompt", 2, sessionId="s", prompt=HI))) == []
 
 
 @pytest.mark.parametrize(("kind", "durable"), [("tool_call", True), ("agent_message_chunk", False)])
@@ -159,7 +160,7 @@ def test_id_that_a_restarted_agent_gives_to_another_session_is_not_the_lost_ones
 
 def test_end_of_a_turn_is_durable_and_triggers_a_snapshot() -> None:
     core = started()
-    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=HI))
     record, checkpoint, passed = core.from_agent({"id": 5, "result": {"stopReason": "end_turn"}})
     assert isinstance(record, RecordEvent)
     assert (record.event["stop"], record.durable) == ({"stopReason": "end_turn"}, True)
@@ -168,7 +169,7 @@ def test_end_of_a_turn_is_durable_and_triggers_a_snapshot() -> None:
 
 def test_a_second_answer_to_a_request_is_dropped() -> None:
     core = started()
-    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=HI))
     assert core.from_agent({"id": 5, "result": {}})
     assert core.from_agent({"id": 5, "result": {}}) == []
 
@@ -239,7 +240,7 @@ def test_agents_login_error_reaches_the_client_with_its_own_code() -> None:
 def test_messages_for_a_session_wait_for_work_in_progress_on_it() -> None:
     core = started()
     looking = work(core.from_client(asked("session/load", 3, sessionId="other")))
-    assert core.from_client(asked("session/prompt", 4, sessionId="other", prompt=[])) == []
+    assert core.from_client(asked("session/prompt", 4, sessionId="other", prompt=HI)) == []
     done = core.done(looking.number, error=SnapshotNotFound("no such session"))
     assert answers(done)[0]["error"]["code"] == -32002
     assert [message["id"] for message in sent(done)] == [4], "then they are passed on"
@@ -277,7 +278,7 @@ def test_agents_copy_is_closed_before_it_is_deleted() -> None:
 def test_pending_requests_are_answered_once_before_the_restart() -> None:
     core = started(record=recorded(prompt("go"), tool("t", "tool_call", status="in_progress")))
     supervision = Supervision(core, restarts=True)
-    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    core.from_client(asked("session/prompt", 5, sessionId="s", prompt=HI))
     actions = supervision.agent_ended()
     assert [answer["id"] for answer in answers(actions)] == [5]
     closed = [a.message["params"]["update"] for a in actions if isinstance(a, ToClient) and "method" in a.message]
@@ -349,7 +350,7 @@ def test_agent_that_keeps_crashing_is_given_up_and_the_client_is_told() -> None:
     supervision = Supervision(core, restarts=True)
     for _ in range(4):
         assert isinstance(supervision.agent_ended()[-1], Restart)
-    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=[])) == []
+    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=HI)) == []
     actions = supervision.agent_ended()
     assert isinstance(actions[-1], GiveUp)
     assert [answer["id"] for answer in answers(actions)] == [7]
@@ -360,7 +361,7 @@ def test_agent_that_hangs_in_every_start_is_given_up_and_the_client_is_told() ->
     core = started(clock)
     supervision = Supervision(core, restarts=True)
     assert isinstance(supervision.agent_ended()[-1], Restart)
-    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=[])) == []
+    assert core.from_client(asked("session/prompt", 7, sessionId="s", prompt=HI)) == []
     actions: Actions = []
     for _ in range(4):
         supervision.agent_started()
@@ -502,7 +503,7 @@ def test_late_replay_of_the_record_is_neither_shown_nor_recorded_again() -> None
         update("s", "tool_call", toolCallId="c1", title="Read"),
     ):  # fmt: skip
         assert core.from_agent(message) == []
-    assert len(core.from_client(asked("session/prompt", sessionId="s", prompt=[]))) == 2, "the prompt alone"
+    assert len(core.from_client(asked("session/prompt", sessionId="s", prompt=HI))) == 2, "the prompt alone"
 
 
 def test_late_replay_of_a_thought_is_neither_shown_nor_recorded_again() -> None:
@@ -529,7 +530,7 @@ def test_agent_that_continues_unprompted_after_a_restore_loses_no_word() -> None
     assert core.from_agent(words("file"))[-1] is PASS
     core = restored()
     assert core.from_agent(words("file")) == []
-    before_the_prompt = core.from_client(asked("session/prompt", sessionId="s", prompt=[]))[:-2]
+    before_the_prompt = core.from_client(asked("session/prompt", sessionId="s", prompt=HI))[:-2]
     assert shown_texts(before_the_prompt) == ["file"]
 
 
@@ -597,7 +598,7 @@ def test_session_that_is_not_back_can_be_closed_and_deleted(method: str) -> None
     core = started()
     Supervision(core, restarts=True)
     core.lost.add("s")
-    prompt_first = core.from_client(asked("session/prompt", 5, sessionId="s", prompt=[]))
+    prompt_first = core.from_client(asked("session/prompt", 5, sessionId="s", prompt=HI))
     assert core.from_client(asked(method, 6, sessionId="s")) == []
     actions = core.done(work(prompt_first).number, error=SnapshotNotFound("gone", session_id="s"))
     assert [answer["id"] for answer in answers(actions)] == [5], "the prompt is refused"

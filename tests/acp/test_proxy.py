@@ -52,6 +52,56 @@ class TestRelay:
             text = "say " + "x" * 5_000_000
             assert client.prompt(session_id, text) == text[4:]
 
+    def test_messages_of_the_agent_beyond_the_limit_are_left_out_and_the_connection_lives(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("ASNAP_MAX_MESSAGE_BYTES", str(1 << 20))
+        with proxied(tmp_path) as client:
+            client.initialize()
+            session_id = client.new_session()
+            assert len(client.prompt(session_id, f"long {1_000_000}")) == 1_000_000
+            told = client.prompt(session_id, f"say before\nlong {3 << 20}\nsay after")
+            assert told.startswith("before")
+            assert "more than 1 MB" in told
+            assert told.endswith("after")
+            client.wait_for_stderr("more than 1 MB")
+            with pytest.raises(RpcError, match="more than 1 MB"):
+                client.prompt(session_id, f"long-answer {3 << 20}")
+            client.answers["fs/write_text_file"] = lambda params: {"keys": sorted(params)}
+            assert client.prompt(session_id, f"long-request {3 << 20}") == '{"keys": ["sessionId"]}'
+            with pytest.raises(RpcError, match="the client sent a message of more than 1 MB"):
+                client.prompt(session_id, f"say {'x' * (3 << 20)}")
+            assert client.prompt(session_id, "say still here") == "still here"
+        with proxied(tmp_path) as client:
+            client.initialize()
+            assert "more than 1 MB" in str(words(history(client, session_id)[1])), "the record says so, too"
+
+    def test_require_refuses_an_agent_whose_version_of_the_protocol_is_not_recorded(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, "--misbehave", "version-2", run=("--require", "context")) as client:
+            with pytest.raises(RpcError, match="version 2 of ACP") as refused:
+                client.request("initialize", {"protocolVersion": 2, "info": {"name": "c", "version": "1"}})
+            assert refused.value.code == -32022
+            assert client.exit_status() == 9
+            assert "--require" in client.stderr
+
+    def test_doctor_names_an_agent_that_was_not_recorded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        doctor = [sys.executable, "-m", "snapshot_plugin", "doctor", "--store", str(tmp_path / "store")]
+        with proxied(tmp_path / "store", "--misbehave", "version-2") as client:
+            client.initialize()
+            client.new_session()
+            client.wait_for_text("not recorded")
+        told = forkserver.run(doctor, timeout=60).stdout.decode()
+        assert "acp_agent --misbehave version-2 were not recorded" in told
+
+    def test_the_option_learn_of_earlier_releases_is_ignored_with_a_warning(self, tmp_path: Path) -> None:
+        with proxied(tmp_path, run=("--learn",)) as client:
+            client.initialize()
+            assert client.prompt(client.new_session(), "say one") == "one"
+            assert "--learn does nothing any more" in client.stderr
+
     def test_session_that_cannot_be_recorded_continues_with_a_warning(self, tmp_path: Path) -> None:
         with proxied(tmp_path) as client:
             client.initialize()

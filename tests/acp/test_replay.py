@@ -49,6 +49,24 @@ def kinds(updates: Updates) -> list[str]:
     return [update["sessionUpdate"] for update in updates]
 
 
+def statuses(updates: Updates) -> list[str]:
+    return [update["status"] for update in updates if update["sessionUpdate"] == "tool_call"]
+
+
+def test_open_calls_of_a_turn_whose_end_is_not_known_are_completed_only_with_an_output() -> None:
+    with_output = tool("u", "tool_call", title="Run", status="in_progress", rawOutput={"ok": 1})
+    copied = recorded(prompt("go"), tool("t", "tool_call", title="Read", status="pending"), with_output)
+    assert statuses(shown(copied)) == ["failed", "completed"]
+    assert statuses(shown(recorded(stop(), base=copied))) == ["completed", "completed"]
+    assert statuses(shown(recorded(stop("cancelled"), base=copied))) == ["failed", "failed"]
+
+
+def test_open_calls_of_a_running_turn_are_shown_as_they_are_and_those_before_it_are_not() -> None:
+    call = tool("t", "tool_call", title="Read", status="pending")
+    running = recorded(prompt("go"), call, stop(), prompt("on"), {"update": {**call["update"], "toolCallId": "u"}})
+    assert statuses(list(replay(running, {}, is_running=True))) == ["completed", "pending"]
+
+
 def test_replay_shows_everything_in_order_then_the_state() -> None:
     assert kinds(shown(RICH)) == [
         *["user_message_chunk"] * 3,

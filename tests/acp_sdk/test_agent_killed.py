@@ -168,7 +168,7 @@ def test_fork_list_and_delete_survive_a_restart(tmp_path: Path) -> None:
         assert client.request("session/delete", {"sessionId": fork}) == {}
         with pytest.raises(RpcError) as caught:
             history_or_error(client, fork)
-        assert (caught.value.code, caught.value.data) == (-32002, {"sessionId": fork})
+        assert (caught.value.code, caught.value.data["sessionId"]) == (-32002, fork)
 
 
 def history_or_error(client: Client, session_id: str) -> Any:

@@ -61,7 +61,20 @@ async def test_agent_that_writes_much_to_stderr_does_not_hang(caplog: pytest.Log
     await agent.close()
 
 
-async def test_lines_may_have_any_length_and_non_messages_are_skipped() -> None:
+async def test_a_message_beyond_the_limit_becomes_an_error_and_the_next_one_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    head, tail = '{"jsonrpc": "2.0", "result": {"id": 8, "text": "', '"}, "id": 7}'
+    code = f"print({head!r} + 'x' * 3_000_000 + {tail!r}); print('{{}}', flush=True)"
+    agent = await StdioAgent.start(python(code), line_bytes=1 << 20)
+    answer = await first_of(agent)
+    assert (answer["id"], "more than 1 MB" in answer["error"]["message"]) == (7, True)
+    assert await first_of(agent) == {}
+    await agent.close()
+    assert "more than 1 MB" in caplog.text
+
+
+async def test_lines_may_be_long_and_non_messages_are_skipped() -> None:
     code = "print('Debugger attached.'); print('[1]'); print('{\"text\": \"' + 'x' * 3000000 + '\"}', flush=True)"
     agent = await StdioAgent.start(python(code))
     assert len((await first_of(agent))["text"]) == 3_000_000

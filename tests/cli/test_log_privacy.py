@@ -102,7 +102,7 @@ def test_the_proxy_logs_nothing_an_agent_or_a_client_wrote(tmp_path: Path, agent
         json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         for number, (method, params) in enumerate(requests)
     ]
-    command = [sys.executable, "-c", LOUD, str(log), "run", "--learn", "--store", str(tmp_path / "store"), "--"]
+    command = [sys.executable, "-c", LOUD, str(log), "run", "--store", str(tmp_path / "store"), "--"]
     with subprocess.Popen(
         [*command, *agent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
     ) as proxy:
@@ -117,7 +117,7 @@ def test_the_proxy_logs_nothing_an_agent_or_a_client_wrote(tmp_path: Path, agent
 
     assert CANARY not in log.read_text()
     shown = subprocess.run(
-        [*command[:4], "show", "--store", command[7], "s1"], capture_output=True, cwd=ROOT, check=True
+        [*command[:4], "show", "--store", command[6], "s1"], capture_output=True, cwd=ROOT, check=True
     )
     assert f"{CANARY} says the model".encode() in shown.stdout
 

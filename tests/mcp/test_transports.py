@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,42 @@ async def test_memory_stored_over_stdio_is_found_by_the_next_process(project: Pa
             assert (context["session_count"], context["other_namespaces"]) == (2, {"decisions": ["db"]})
             loaded = await told(client, "session_store", action="load", namespace="decisions", key="db")
             assert loaded["data"] == {"x": "ß"}
+
+
+def test_a_request_with_half_a_character_is_refused_over_stdio_and_the_next_one_is_served(project: Path) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    half = {
+        "name": "session_store",
+        "arguments": {"action": "save", "namespace": "a", "key": "k", "data": "\ud800"},
+    }
+    asked = [("initialize", hello), ("tools/call", half), ("tools/list", {})]
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        for number, (method, params) in enumerate(asked)
+    ]
+    with forkserver.Popen(
+        [sys.executable, "-m", "snapshot_plugin", "mcp"],
+        cwd=project,
+        env={**os.environ, **environment(project)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers, late = [], threading.Timer(60, process.kill)
+        late.start()
+        for line in lines:
+            process.stdin.write(f"{line}\n\n")
+            process.stdin.flush()
+            answers.append(json.loads(process.stdout.readline() or "{}"))
+        late.cancel()
+        process.stdin.close()
+        assert process.wait(30) == 0
+    assert [answer["id"] for answer in answers] == [0, 1, 2]
+    assert answers[1]["error"]["code"] == -32700
+    assert "cannot be read" in answers[1]["error"]["message"]
+    assert "result" in answers[2]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks
 from snapshot_plugin.acp.hosts.relay import Relay
-from snapshot_plugin.acp.messages import Message, parse
+from snapshot_plugin.acp.messages import LINE_BYTES, parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced
@@ -38,7 +38,8 @@ class Proxy:
         client_in, client_out: the client's file descriptors.
         require: the lowest accepted grade of a restore.
         patience: timeout for our requests to the agent, in seconds.
-        observed: called with the session id and each recorded update; must not block or raise.
+        must_record, on_unrecorded: see `Core`.
+        line_bytes: see `Relay`.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Proxy:
         client_out: int,
         require: str = "context",
         patience: float = 60.0,
-        observed: Callable[[str, Message], object] | None = None,
+        must_record: bool = False,
+        on_unrecorded: Callable[[str], object] = lambda _why: None,
+        line_bytes: int = LINE_BYTES,
     ) -> None:
         self._command, self._sessions = tuple(command), sessions
         self._core = Core(
@@ -60,6 +63,8 @@ class Proxy:
             adopt=methods.adopt,
             command=command,
             require=require,
+            must_record=must_record,
+            on_unrecorded=on_unrecorded,
             patience=patience,
             clock=sessions.clock,
         )
@@ -77,7 +82,7 @@ class Proxy:
             client_out=client_out,
             hung_up=self.closing.set,
             restarts=self._restarts,
-            observed=observed,
+            line_bytes=line_bytes,
         )
 
     def run(self, agent: Agent) -> None:

@@ -38,12 +38,16 @@ from snapshot_plugin.acp.hosts.chain import ChainLink
 from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LINE_BYTES,
     ForeignLines,
     Lines,
+    LongLine,
     Message,
     TextRuns,
     encode,
     failure,
+    long_line_text,
     parse,
 )
 from snapshot_plugin.acp.reducer import record_events, recording_update
@@ -226,7 +230,7 @@ class Relay:
         client_in, client_out: the client's file descriptors.
         hung_up: called when the client is gone.
         restarts: carries out `Restart` and `GiveUp`.
-        observed: called with the session id and each recorded update; must not block or raise.
+        line_bytes: the longest message that is read from either side. A longer one is left out, and both are told.
     """
 
     def __init__(
@@ -238,7 +242,7 @@ class Relay:
         client_out: int,
         hung_up: Callable[[], None],
         restarts: Callable[[Restart | GiveUp], None],
-        observed: Callable[[str, Message], object] | None = None,
+        line_bytes: int = LINE_BYTES,
     ) -> None:
         self._core, self._sessions = core, sessions
         self.to_client, self.to_agent = Outbox(self._write_client, "client"), Outbox(self._write_agent, "agent")
@@ -247,7 +251,7 @@ class Relay:
         self.unwrap: Callable[[Message], Message | None] | None = None
         """In a proxy chain: returns the client's message as plain ACP, or None if it was the successor's."""
         self._client_in, self._client_out, self._hung_up = client_in, client_out, hung_up
-        self._restarts, self._observed = restarts, observed
+        self._restarts, self._line_bytes = restarts, line_bytes
         self._lock, self._is_over, self.has_failed = threading.Lock(), False, False
         self._tick_due, self._wakes_at, self._is_closed = threading.Event(), math.inf, False
         self._holding = threading.Lock()
@@ -283,11 +287,26 @@ class Relay:
 
     def pump_client(self) -> None:
         """Handle the client's messages until it hangs up."""
-        lines = Lines()
+        lines = Lines(self._line_bytes, self._client_said_too_much)
         while not self._is_closed and (data := self._read_client()):
             for line in lines.feed(data):
                 self._client_line(line)
         self._hung_up()
+
+    def _client_said_too_much(self, head: bytes, tail: bytes) -> bytes:
+        """Refuse a request; an answer to the agent becomes an error."""
+        found, text = LongLine.of(head, tail), long_line_text("client", self._line_bytes)
+        say(text)
+        if found.method is None:
+            return found.stand_in(text)
+        if found.id is not None:
+            self.send_client(encode(failure(found.id, INVALID_REQUEST, text, {"sessionId": found.session_id})))
+        return b""
+
+    def _agent_said_too_much(self, head: bytes, tail: bytes) -> bytes:
+        text = long_line_text("agent", self._line_bytes)
+        say(text)
+        return LongLine.of(head, tail).stand_in(text)
 
     def _client_line(self, line: bytes) -> None:
         message = parse(line)
@@ -306,7 +325,8 @@ class Relay:
 
     def pump_agent(self, read: Callable[[], bytes]) -> None:
         """Handle the agent's messages until *read* returns nothing."""
-        runs, foreign = TextRuns(self._core.joins), ForeignLines()
+        lines = Lines(self._line_bytes, self._agent_said_too_much)
+        runs, foreign = TextRuns(self._core.joins, lines), ForeignLines()
         while data := read():
             if self._fenced:
                 continue
@@ -321,10 +341,6 @@ class Relay:
                         batch.add(self._core.from_agent(message), batch.to_client, line, under)
                 slots = self._commit(batch, is_agent=True)
             self._finish(batch, slots)
-            if self._observed is not None:
-                for session_id, event in ((name, each) for name, found in batch.records.items() for each in found):
-                    if isinstance(update := event.get("update"), dict):
-                        self._observed(session_id, update)
             if batch.to_agent:
                 self.to_agent.drain_elsewhere()
             self.to_client.drain()
@@ -334,7 +350,8 @@ class Relay:
         """Call the core's `tick` when it is due, until `close`."""
         core = self._core
         while not self._is_closed:
-            seconds = core.next_tick()
+            with self._lock:
+                seconds = core.next_tick()
             self._wakes_at = math.inf if seconds is None else core.now() + seconds
             self._tick_due.wait(seconds)
             self._tick_due.clear()
@@ -442,15 +459,19 @@ class Relay:
         """Sync sessions with durable events, then release the queued messages. Called outside the lock."""
         for session_id in batch.durable:
             live = self._sessions.open.get(session_id)
-            if live is not None:
-                live.make_durable()
+            try:
+                if live is not None:
+                    live.make_durable()
+            except Exception as error:  # noqa: BLE001 — recording must not end the connection
+                log_failure(f"session {session_id}: something is not durable", error)
         if not self._are_held(slots):
             for _, slot in slots:
                 slot.is_ready = True
         for action in batch.later:
             self._do(action)
         if self._core.jobs.asks or self._core.jobs.waits:
-            seconds = self._core.next_tick()
+            with self._lock:
+                seconds = self._core.next_tick()
             if seconds is not None and self._core.now() + seconds < self._wakes_at - _SOONER:
                 self._tick_due.set()
 

@@ -83,7 +83,8 @@ async def resume_agent(
         agents: list[StdioAgent] = []
 
         async def start() -> Transport:
-            agents.append(await StdioAgent.start(command, env=env, cwd=workplace))
+            limit = manager.config.max_message_bytes
+            agents.append(await StdioAgent.start(command, env=env, cwd=workplace, line_bytes=limit))
             stack.push_async_callback(agents[-1].close)
             return agents[-1]
 
@@ -305,7 +306,8 @@ class AcpProvider:
             if self._connect is not None:
                 transport = await self._connect()
             else:
-                transport = await StdioAgent.start(self._command, env=self._env, cwd=cwd)
+                limit = self._manager.config.max_message_bytes
+                transport = await StdioAgent.start(self._command, env=self._env, cwd=cwd, line_bytes=limit)
             stack.push_async_callback(transport.close)
             return transport
 

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from snapshot_plugin.acp.hosts.process import AgentProcess
-from snapshot_plugin.acp.messages import ForeignLines, Lines, encode, parse
+from snapshot_plugin.acp.messages import LINE_BYTES, ForeignLines, Lines, LongLine, encode, long_line_text, parse
 from snapshot_plugin.errors import AgentUnavailable
 
 __all__ = ["StdioAgent"]
@@ -29,18 +29,19 @@ log = logging.getLogger("snapshot_plugin.acp.agent")
 
 
 class StdioAgent:
-    """One run of an agent, as a transport of the SDK; see `start`. Lines may have any length.
+    """One run of an agent, as a transport of the SDK; see `start`.
 
     Lines that are not ACP are skipped. Its stderr is logged, line by line, under ``snapshot_plugin.acp.agent``; the
     last lines are kept for `stderr_tail`.
     """
 
-    def __init__(self, process: AgentProcess) -> None:
+    def __init__(self, process: AgentProcess, line_bytes: int = LINE_BYTES) -> None:
         self._process, self.pid = process, process.pid
         self._out, self._err = (asyncio.StreamReader(limit=_CHUNK) for _ in range(2))
         self._pipes: list[asyncio.ReadTransport] = []
         self._in: asyncio.StreamWriter | None = None
-        self._lines, self._foreign = Lines(), ForeignLines()
+        self._line_bytes = line_bytes
+        self._lines, self._foreign = Lines(line_bytes, self._said_too_much), ForeignLines()
         self._ready = deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
@@ -48,15 +49,22 @@ class StdioAgent:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | Path | None = None
+        cls,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        line_bytes: int = LINE_BYTES,
     ) -> Self:
         """Start *command*; see `AgentProcess` for the arguments.
+
+        A message of more than *line_bytes* is left out: what stands for it says so.
 
         Raises:
             AgentUnavailable: it cannot be started.
         """
         try:
-            agent = cls(AgentProcess(command, env=env, cwd=cwd, stderr=subprocess.PIPE))
+            agent = cls(AgentProcess(command, env=env, cwd=cwd, stderr=subprocess.PIPE), line_bytes)
         except AgentUnavailable as error:
             error.hint = "check the command, the directory, and the PATH in env"
             raise
@@ -77,6 +85,11 @@ class StdioAgent:
         self._in = asyncio.StreamWriter(transport, protocol, None, loop)
         if process.end_fd is not None:
             loop.add_reader(process.end_fd, self._process_ended)
+
+    def _said_too_much(self, head: bytes, tail: bytes) -> bytes:
+        text = long_line_text("agent", self._line_bytes)
+        log.warning("agent %d: %s", self.pid, text)
+        return LongLine.of(head, tail).stand_in(text)
 
     def _process_ended(self) -> None:
         """Close the agent's output once it is read: a child of the agent may keep it open."""

@@ -243,12 +243,8 @@ class TaskHost:
             live = self.sessions.open.get(session_id) if self.sessions else None
             if live is None:
                 continue
-            try:
-                told = record_events(live, events)
-            except Exception as error:  # noqa: BLE001 — the event loop must go on
-                log_failure(f"session {session_id}: something was not recorded", error)
-            else:
-                _ = self.to_client.put(told) if told is not None else None
+            told = record_events(live, events)
+            _ = self.to_client.put(told) if told is not None else None
         if not durable:
             return None
         return self.spawn(self._synced(durable))
@@ -260,7 +256,7 @@ class TaskHost:
                 continue
             try:
                 await self.in_thread(live.make_durable)
-            except Exception as error:  # noqa: BLE001 — as above
+            except Exception as error:  # noqa: BLE001 — recording must not end the connection
                 log_failure(f"session {session_id}: something is not durable", error)
 
     def _do(self, action: Any) -> None:
@@ -275,7 +271,7 @@ class TaskHost:
         elif isinstance(action, GiveUp):
             log.error("%s", action.text)
         elif isinstance(action, Say):
-            log.info("%s", action.text)
+            log.log(logging.WARNING if action.is_warning else logging.INFO, "%s", action.text)
             if action.words:
                 log.debug("the agent: %s", action.words)
 

@@ -15,6 +15,7 @@ from snapshot_plugin.cli.diagnosis import (
     look_at_place,
     look_at_quarantine,
     look_at_sessions,
+    look_at_unrecorded,
 )
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.errors import InvalidInput, SnapshotError
@@ -67,7 +68,12 @@ async def command(call: Call) -> Diagnosis:
     apart. Ends with the one command that helps most.
     """
     try:
-        findings = [*look_at_machine(call), *await _look_at_store(call), *look_at_agents(call)]
+        findings = [
+            *look_at_machine(call),
+            *await _look_at_store(call),
+            *look_at_agents(call),
+            *look_at_unrecorded(call),
+        ]
     except InvalidInput as error:  # without settings nothing else can be checked
         findings = [_problem("settings", error, run="asnap help environment")]
     return Diagnosis(findings=tuple(findings), next=_next(call, findings))

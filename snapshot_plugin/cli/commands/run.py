@@ -6,7 +6,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from snapshot_plugin.acp.hosts.proxy import Proxy
     from snapshot_plugin.cli.call import Call
     from snapshot_plugin.live.sessions import LiveSessions
-    from snapshot_plugin.memory.learn import ErrorLearner
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["command"]
@@ -43,8 +42,7 @@ __all__ = ["command"]
 @click.option(
     "--require",
     type=click.Choice(["exact", "history", "context"]),
-    default="context",
-    help="The least faithful restore that is accepted.",
+    help="The least faithful restore that is accepted; also refuse what cannot be recorded.  [default: context]",
 )
 @click.option(
     "--resume",
@@ -56,7 +54,7 @@ __all__ = ["command"]
     "--patience", type=float, default=60.0, show_default=True, help="Seconds the agent has to load a session."
 )
 @click.option("--session", metavar="REF", help="Continue this session when the client opens its first one.")
-@click.option("--learn", is_flag=True, help="Keep failed tool calls in the error history of the project's memory.")
+@click.option("--learn", is_flag=True, hidden=True)  # until 0.2.0; editors start us with what they were once told
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED, callback=agent_command)
 def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
     """Run an ACP agent behind a proxy that records its sessions and restores them.
@@ -71,10 +69,11 @@ def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes:
     process = AgentProcess(agent) if agent else _link()
     if sys.stdin.isatty():
         click.echo("asnap run speaks ACP here; let your editor start it. Ctrl-C ends it.", err=True)
+    if learn:
+        click.echo("asnap: --learn does nothing any more; remove it from your settings", err=True)
     ending = _Ending(process)
     try:
-        with _learning(learn) as learner:
-            status = _serve(process, agent, opened or _opened(store), learner, ending, **wishes)
+        status = _serve(process, agent, opened or _opened(store), ending, **wishes)
     except BaseException:
         process.end(patience=1.0)  # an agent must not outlive its client
         raise
@@ -141,10 +140,9 @@ def _serve(
     process: AgentProcess | ChainLink,
     agent: tuple[str, ...],
     opened: tuple[Call, SnapshotStore],
-    learner: ErrorLearner | None,
     ending: _Ending,
     *,
-    require: str,
+    require: str | None,
     resume: str,
     patience: float,
     session: str | None,
@@ -173,9 +171,11 @@ def _serve(
             methods,
             client_in=0,
             client_out=1,
-            require=require,
+            require=require or "context",
+            must_record=require is not None,
+            on_unrecorded=functools.partial(_note_unrecorded, call, agent),
             patience=patience,
-            observed=_observer(sessions, learner) if learner else None,
+            line_bytes=call.config.max_message_bytes,
         )
         try:
             with _answering(sessions, portal):
@@ -196,26 +196,13 @@ def _wait(proxy: Proxy, process: AgentProcess | ChainLink, ending: _Ending) -> i
     return 0
 
 
-@contextmanager
-def _learning(wanted: bool) -> Iterator[ErrorLearner | None]:
-    if not wanted:
-        yield None
-        return
-    from snapshot_plugin.memory.learn import ErrorLearner
+def _note_unrecorded(call: Call, agent: tuple[str, ...], why: str) -> None:
+    """Remember for ``asnap doctor`` that a connection to *agent* was not recorded."""
+    from snapshot_plugin.cli.remembered import UNRECORDED, recall, remember
+    from snapshot_plugin.model.withheld import command_without_secrets
 
-    learner = ErrorLearner()
-    try:
-        yield learner
-    finally:
-        learner.close()
-
-
-def _observer(sessions: LiveSessions, learner: ErrorLearner) -> Callable[[str, dict[str, Any]], object]:
-    def directory(session_id: str) -> str | None:
-        live = sessions.open.get(session_id)
-        return live.snapshot().config.cwd if live else None
-
-    return lambda session_id, update: learner.observe(update, functools.partial(directory, session_id))
+    command = " ".join(command_without_secrets(agent)) or "a component of a proxy chain"
+    remember(call, UNRECORDED, {**recall(call, UNRECORDED), command: {"why": why, "at": call.now.isoformat()}})
 
 
 async def _recovered(store: SnapshotStore) -> list[str]:

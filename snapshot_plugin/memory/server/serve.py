@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,10 @@ from typing import Any, Final
 
 import anyio
 from mcp.server.mcpserver import MCPServer
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError
+from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from snapshot_plugin.errors import InvalidInput
@@ -66,6 +71,37 @@ class MemoryServer(MCPServer[Any]):
         }  # fmt: skip
         for name, (uri, title, read) in resources.items():
             self.resource(f"asnap://{uri}", name=name, title=title, mime_type="application/json")(serving(read))
+
+    async def run_stdio_async(self) -> None:
+        """See `MCPServer`. A request that cannot be parsed is answered; the SDK would drop it."""
+        async with stdio_server() as (read, write), anyio.create_task_group() as tasks:
+            onward, parsed = anyio.create_memory_object_stream[SessionMessage | Exception]()
+
+            async def parse() -> None:
+                async with onward:
+                    async for message in read:
+                        answer = _unparsed(message) if isinstance(message, ValidationError) else None
+                        await (onward.send(message) if answer is None else write.send(SessionMessage(answer)))
+
+            tasks.start_soon(parse)
+            inside = self._lowlevel_server
+            await inside.run(parsed, write, inside.create_initialization_options())
+            tasks.cancel_scope.cancel()
+
+
+def _unparsed(error: ValidationError) -> JSONRPCError | None:
+    """Build the answer to a line that is not JSON in the SDK's eyes; None if it was no request.
+
+    The standard library accepts what the SDK does not: a lone surrogate, half of a character.
+    """
+    line = error.errors()[0]["input"]
+    try:
+        number = json.loads(line)["id"]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return None
+    what = ErrorData(code=PARSE_ERROR, message=f"this request cannot be read: {error.errors()[0]['msg']}")
+    is_id = isinstance(number, str | int) and not isinstance(number, bool)
+    return JSONRPCError(jsonrpc="2.0", id=number, error=what) if is_id else None
 
 
 async def serve_stdio(server: MemoryServer) -> None:

@@ -5,6 +5,9 @@ when stdin closes. Each line of the last text block of a prompt is one command:
 
 =======================  ====================================================================================
 ``say <words>``          says the words
+``long <n>``             says a word of n letters, in one message
+``long-answer <n>``      answers the prompt with n letters beside its stop reason
+``long-request <n>``     asks the client to write a file of n letters, and says the answer
 ``stream <n> [ms]``      sends the n chunks ``part-000.`` ``part-001.`` …, *ms* apart
 ``think [words]``        thinks the words
 ``plan``                 shows a plan of two steps

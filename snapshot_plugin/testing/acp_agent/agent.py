@@ -17,7 +17,7 @@ __all__ = ["Agent"]
 
 Params = dict[str, Any]
 _INVALID_REQUEST, _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL, _NOT_FOUND = -32600, -32601, -32602, -32603, -32002
-_LOGIN, _NOT_TODAY = -32000, -32099
+_LOGIN, _NOT_TODAY, _UNSUPPORTED_VERSION = -32000, -32099, -32022
 _NEEDS_LOGIN = ("session/new", "session/load", "session/resume", "session/fork")
 _PAGE = 10
 _LATE = 0.05
@@ -140,10 +140,13 @@ class Agent:
     def _no_such_method(self, request_id: Any, _params: Params) -> None:
         self._peer.refuse(request_id, _METHOD_NOT_FOUND, "no such method")
 
-    def _initialize(self, request_id: Any, _params: Params) -> None:
+    def _initialize(self, request_id: Any, params: Params) -> None:
         can = self._options.can
         if "floods-stdout" in self._options.misbehaves:
             self._peer.write(b"npm WARN deprecated\n" * 20_000)
+        if not self._restarted and "dies-at-first" in self._options.misbehaves:
+            self._sessions.save()
+            die()
         if self._restarted and "dies-when-restarted" in self._options.misbehaves:
             die()
         if self._restarted and "refuses-when-restarted" in self._options.misbehaves:
@@ -157,15 +160,23 @@ class Agent:
         }
         info = {"name": self._options.name, "title": "Scripted agent", "version": "1.0"}
         result: Params = {"agentCapabilities": capabilities, "agentInfo": info, "authMethods": []}
-        result["protocolVersion"] = 2 if "version-2" in self._options.misbehaves else 1
+        result["protocolVersion"] = self._version(params.get("protocolVersion"))
         if self._options.login:
             result["authMethods"] = [{"id": "key-1", "name": "First key"}, {"id": "key-2", "name": "Second key"}]
         self._peer.answer(request_id, result)
 
+    def _version(self, asked: Any) -> int:
+        """The version of the protocol to speak. Sessions are the same in each."""
+        wrong = self._options.misbehaves
+        if "refuses-version-1" in wrong and asked == 1:
+            raise RefusedRequest(_UNSUPPORTED_VERSION, "version 1 is not supported")
+        return 2 if wrong & {"version-2", "refuses-version-1"} or (asked == 2 and "both-versions" in wrong) else 1  # noqa: PLR2004
+
     # Sessions ---------------------------------------------------------------------------------------------
 
     def _new(self, request_id: Any, params: Params) -> None:
-        live = self._open(self._sessions.new(params["cwd"]))
+        session = self._sessions.new(params["cwd"])
+        live = self._live.get(session.id) or self._open(session)
         self._peer.answer(request_id, {"sessionId": live.session.id, **live.state()})
         self._greet(live.session.id)
 
@@ -286,7 +297,7 @@ class Agent:
             self._refuse(request_id, RefusedRequest(_INTERNAL, str(failed)))
         else:
             live.turn = None
-            self._peer.answer(request_id, {"stopReason": stop})
+            self._peer.answer(request_id, {"stopReason": stop, **turn.beside_stop})
 
     def _cancel(self, session_id: Any) -> None:
         live = self._live.get(session_id)

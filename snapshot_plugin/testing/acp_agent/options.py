@@ -32,7 +32,7 @@ MISBEHAVIOURS = {
     "resume-replays": "session/resume replays the history, which it must not",
     "acknowledged-loss": "forgets, when it is started again, the last answer it gave",
     "counts-sessions": "names its sessions s-1, s-2, … anew in each process",
-    "repeats-ids": "gives each session of a process the same id",
+    "repeats-ids": "has one session, and answers session/new with its id each time",
     "hidden-names": "gives its sessions ids that asnap uses for parts of other sessions",
     "long-names": "gives its sessions ids that are longer than a file name may be",
     "shows-cut-off": "keeps and replays the words of a turn that was cut off",
@@ -45,13 +45,17 @@ MISBEHAVIOURS = {
     "empty-errors": "answers with neither a result nor an error where it refuses",
     "titles-from-prompt": "takes the beginning of a prompt for the session's title",
     "leaves-tools-pending": "does not say that its tools are finished",
+    "hides-outcomes": "as leaves-tools-pending, and shows what its tools gave only when it replays them",
+    "dies-at-first": "kills itself on initialize in its first process",
     "dies-when-restarted": "kills itself on initialize, except in its first process",
     "refuses-when-restarted": "refuses initialize, except in its first process",
     "outlives-stdin": "does not end when its stdin does",
     "stops-reading": "closes its stdin after a prompt, except in later processes, and runs on",
     "null-results": "answers with null where it has nothing to say",
     "asks-on-load": "asks the client for a file on session/load",
-    "version-2": "speaks version 2 of the protocol",
+    "version-2": "speaks only version 2 of the protocol, and answers with it",
+    "refuses-version-1": "speaks only version 2 of the protocol, and refuses others",
+    "both-versions": "speaks versions 1 and 2 of the protocol",
 }
 
 

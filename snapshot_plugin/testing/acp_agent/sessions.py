@@ -73,7 +73,8 @@ class Sessions:
     def new(self, cwd: str, turns: list[ScriptedTurn] | None = None) -> Session:
         """Begin a session, optionally with the turns of another."""
         name = f"s-{len(self.known) + 1}" if "counts-sessions" in self._misbehaves else os.urandom(16).hex()
-        name = "s-1" if "repeats-ids" in self._misbehaves else name
+        if "repeats-ids" in self._misbehaves and self.known:
+            return next(iter(self.known.values()))
         name = f"{name}+memory" if "hidden-names" in self._misbehaves else name
         name = "名前" * 200 + name if "long-names" in self._misbehaves else name
         session = Session(name, cwd, turns or [])

@@ -40,6 +40,8 @@ class RunningTurn:
         self._misbehaves = misbehaves
         self._turn = ScriptedTurn([])
         self.cancelled = threading.Event()
+        self.beside_stop: dict[str, Any] = {}
+        """What else the answer to the prompt has."""
 
     def run(self, prompt: list[Any]) -> str:
         """Run the commands of the prompt and return the stop reason.
@@ -122,7 +124,7 @@ class RunningTurn:
             self._notify(updates)
             self.pause(seconds)
 
-    def tool(self, change: dict[str, Any]) -> None:
+    def tool(self, change: dict[str, Any], *, is_shown: bool = True) -> None:
         """Send a new or changed tool call; it is on disk before the client sees it."""
         updates = self._turn.updates
         ids = [update.get("toolCallId") for update in updates]
@@ -134,7 +136,8 @@ class RunningTurn:
             updates.append({"sessionUpdate": "tool_call", **change})
             kind = "tool_call"
         self._sessions.save()
-        self._notify([{"sessionUpdate": kind, **change}])
+        if is_shown:
+            self._notify([{"sessionUpdate": kind, **change}])
 
     def notice(self, text: str) -> None:
         """Send text that the agent does not store."""
@@ -200,6 +203,10 @@ def _stream(act: RunningTurn, rest: str) -> None:
     act.stream([f"part-{n:03}." for n in range(int(count))], float(milliseconds or 0) / 1000)
 
 
+def _long_answer(act: RunningTurn, rest: str) -> None:
+    act.beside_stop = {"_meta": {"long": "x" * int(rest)}}
+
+
 def _crash(act: RunningTurn, rest: str) -> None:
     _stream(act, rest or "0")
     die()
@@ -233,7 +240,7 @@ def _ask(act: RunningTurn, _rest: str) -> None:
     if outcome.get("optionId") == "allow":
         _run(act, call_id, 0.0)
         return
-    act.tool({"toolCallId": call_id, "status": "failed"})
+    act.tool({"toolCallId": call_id, "status": "failed"}, is_shown="hides-outcomes" not in act.misbehaves)
     act.say("It was not permitted.")
 
 
@@ -250,7 +257,9 @@ def _run(act: RunningTurn, call_id: str, seconds: float) -> None:
         act.tool({"toolCallId": call_id, "status": "failed"})
         raise
     done = {"content": [_DIFF], "rawOutput": {"written": 3}}
-    if "leaves-tools-pending" in act.misbehaves:
+    if "hides-outcomes" in act.misbehaves:
+        act.tool({"toolCallId": call_id, "status": "completed", **done}, is_shown=False)
+    elif "leaves-tools-pending" in act.misbehaves:
         act.tool({"toolCallId": call_id, **done})
     else:
         act.tool({"toolCallId": call_id, "status": "completed", **done})
@@ -294,6 +303,9 @@ def _fail(_act: RunningTurn, rest: str) -> None:
 
 _COMMANDS: dict[str, Callable[[RunningTurn, str], None]] = {
     "say": lambda act, rest: act.say(rest),
+    "long": lambda act, rest: act.say("x" * int(rest)),
+    "long-answer": _long_answer,
+    "long-request": lambda act, rest: _call(act, f'fs/write_text_file {{"content":"{"x" * int(rest)}"}}'),
     "stream": _stream,
     "think": lambda act, rest: act.say(rest or "Let me think.", "agent_thought_chunk"),
     "plan": _plan,

@@ -41,6 +41,8 @@ _NONSENSE: list[tuple[str, Any]] = [
     ("session/prompt", {"sessionId": 5, "prompt": 5}),
     ("session/set_mode", {"sessionId": []}),
 ]
+_ONE_SESSION = ("--misbehave", "repeats-ids", "--no-load", "--no-resume", "--no-fork")
+_VERSION_2 = {"protocolVersion": 2, "info": {"name": "a client", "version": "2"}, "capabilities": {}}
 
 
 class Answers(HostStage):
@@ -99,16 +101,41 @@ class Answers(HostStage):
             assert client.prompt(session_id, "say still here") == "still here"
             assert len(answers(client, asked)) == 2
 
-    def test_a_new_session_is_refused_if_the_agent_gives_it_the_id_of_an_open_one(self, tmp_path: Path) -> None:
+    def test_sessions_to_which_the_agent_gives_one_id_are_all_usable_and_never_mixed(self, tmp_path: Path) -> None:
         new = {"cwd": "/", "mcpServers": []}
-        with self.start(tmp_path, "--misbehave", "repeats-ids") as client:
+        with self.start(tmp_path, *_ONE_SESSION) as client:
             asked = [client.begin("session/new", new) for _ in range(2)]
-            both = [client.answer_to(request_id) for request_id in asked]
-            (session_id,) = [answer["result"]["sessionId"] for answer in both if "result" in answer]
-            assert "error" in client.answer_to(client.begin("session/new", new))
-            client.prompt(session_id, "say one")
-            assert [info["sessionId"] for info in client.request("session/list", {})["sessions"]] == [session_id]
-        assert [message.text for message in stored(tmp_path, session_id).messages] == ["say one", "one"]
+            one, two = [client.answer_to(request_id)["result"]["sessionId"] for request_id in asked]
+            assert client.prompt(one, "say one") == "one"
+            assert client.prompt(two, "say two") == "two"
+            running = client.begin_prompt(one, "stream 60 10")
+            client.wait_for_text("part-002.")
+            three, waiting = client.new_session(), client.begin_prompt(two, "say after it")
+            client.notify("session/cancel", {"sessionId": three})
+            assert client.answer_to(running)["result"] == {"stopReason": "end_turn"}
+            assert client.answer_to(waiting)["result"] == {"stopReason": "end_turn"}
+            fork = client.request("session/fork", {"sessionId": one, **new})["sessionId"]
+            assert client.prompt(fork, "say four").endswith("four")
+            client.request("session/close", {"sessionId": one})
+            client.request("session/delete", {"sessionId": three})
+            assert client.prompt(two, "say still here") == "still here"
+            listed = [info["sessionId"] for info in client.request("session/list", {})["sessions"]]
+            assert sorted(listed) == sorted([one, two, fork])
+        parts = "".join(f"part-{number:03}." for number in range(60))
+        first = ["say one", "one", "stream 60 10", parts]
+        assert [message.text for message in stored(tmp_path, one).messages] == first
+        assert [message.text for message in stored(tmp_path, fork).messages][:5] == [*first, "say four"]
+        said = ["say two", "two", "say after it", "after it", "say still here", "still here"]
+        assert [message.text for message in stored(tmp_path, two).messages] == said
+
+    def test_a_permission_is_asked_for_the_session_that_prompted_among_those_with_one_id(
+        self, tmp_path: Path
+    ) -> None:
+        with self.start(tmp_path, *_ONE_SESSION) as client:
+            sessions = [client.new_session() for _ in range(3)]
+            for session_id in sessions:
+                client.prompt(session_id, "ask")
+            assert [request["params"]["sessionId"] for request in client.asked] == sessions
 
     def test_a_stored_session_is_not_mixed_with_a_new_one_that_got_its_id(self, tmp_path: Path) -> None:
         flags = ("--misbehave", "counts-sessions")
@@ -156,6 +183,27 @@ class Answers(HostStage):
             assert client.prompt(session_id, "say two").endswith("two")
             assert "never" not in client.said(session_id)
             assert len(answers(client, waiting)) == 1
+
+    def test_a_client_that_offers_version_2_gets_version_1_from_an_agent_that_speaks_both_and_is_recorded(
+        self, tmp_path: Path
+    ) -> None:
+        with self.start(tmp_path, "--misbehave", "both-versions", initialize=False) as client:
+            assert client.request("initialize", _VERSION_2)["protocolVersion"] == 1
+            session_id = client.new_session()
+            assert client.prompt(session_id, "say one") == "one"
+        assert [message.text for message in stored(tmp_path, session_id).messages] == ["say one", "one"]
+
+    @pytest.mark.parametrize("habit", ["version-2", "refuses-version-1"])
+    def test_a_client_that_agrees_with_the_agent_on_version_2_is_told_that_nothing_is_recorded(
+        self, tmp_path: Path, habit: str
+    ) -> None:
+        with self.start(tmp_path, "--misbehave", habit, initialize=False) as client:
+            assert client.request("initialize", _VERSION_2)["protocolVersion"] == 2
+            client.wait_for_stderr("NOT recorded")
+            session_id = client.new_session()
+            client.wait_for_text("not recorded")
+            assert all(update["messageId"] for update in client.updates(session_id) if "content" in update)
+            assert client.prompt(session_id, "say one") == "one"
 
     def test_an_unknown_method_is_answered_by_the_agent(self, tmp_path: Path) -> None:
         with self.start(tmp_path) as client:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.testing.hosts.stage import HostStage, grade, linux, load, stored, words
 
 __all__ = ["AgentMemory", "Notes"]
@@ -71,6 +72,30 @@ class AgentMemory(HostStage):
             assert ("user", script) in words(updates), "the client sees all of it again"
             assert _NOTE not in client.prompt(session_id, "echo-blocks"), "there is nothing to tell"
             assert "earlier turns: " in client.prompt(session_id, "remember")
+
+    @pytest.mark.parametrize("habit", ["changed-tool-ids", "late-replay"])
+    def test_the_outcome_of_a_tool_that_only_the_agents_replay_has_is_recorded_and_shown(
+        self, tmp_path: Path, habit: str
+    ) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "hides-outcomes", "--misbehave", habit)
+        with self.start(tmp_path, *flags) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "tool\nsay one")
+            client.prompt(session_id, "tool\nsay two")
+        with self.start(tmp_path, *flags) as client:
+            result, updates = load(client, session_id)
+            assert grade(result) == "native-load"
+            calls = [update for update in updates if update["sessionUpdate"] == "tool_call"]
+            assert [(call["toolCallId"], call["status"]) for call in calls] == [
+                ("call-1", "completed"),
+                ("call-2", "completed"),
+            ]
+            for call in calls:
+                assert call["content"][0]["type"] == "diff"
+                assert call["rawOutput"] == {"written": 3}
+        for message in stored(tmp_path, session_id).messages[1::2]:
+            (kept,) = [block for block in message.content if isinstance(block, ToolCallBlock)]
+            assert kept.raw_output == {"written": 3}
 
     def test_a_late_replay_is_awaited_as_long_as_it_continues(self, tmp_path: Path) -> None:
         flags = (*self.remembering(tmp_path), "--misbehave", "slow-replay")

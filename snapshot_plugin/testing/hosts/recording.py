@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import RpcError
+from snapshot_plugin.testing.acp_client import RpcError, reject
 from snapshot_plugin.testing.hosts.stage import HostStage, linux, load, stored, words
 
 __all__ = ["Recording"]
@@ -94,8 +94,11 @@ class Recording(HostStage):
             (call,) = [u for u in updates if u["sessionUpdate"] == "tool_call"]
             assert "one\ntwo\n" in json.dumps(call["content"]).encode().decode("unicode_escape")
 
-    def test_a_finished_tool_that_the_agent_left_pending_is_not_shown_as_interrupted(self, tmp_path: Path) -> None:
-        with self.start(tmp_path, "--misbehave", "leaves-tools-pending") as client:
+    @pytest.mark.parametrize("habit", ["leaves-tools-pending", "hides-outcomes"])
+    def test_a_tool_that_the_agent_left_pending_in_a_finished_turn_is_not_shown_as_interrupted(
+        self, tmp_path: Path, habit: str
+    ) -> None:
+        with self.start(tmp_path, "--misbehave", habit) as client:
             session_id = client.new_session()
             client.prompt(session_id, "tool\nsay done")
         with self.start(tmp_path) as client:
@@ -103,6 +106,30 @@ class Recording(HostStage):
             (call,) = [u for u in updates if u["sessionUpdate"] == "tool_call"]
             assert call["status"] == "completed"
             assert "unknown" not in str(call)
+            assert "outcome unknown" not in client.prompt(session_id, "echo-blocks"), "nor does the model hear so"
+
+    def test_a_tool_that_the_user_did_not_permit_is_never_shown_as_completed(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, "--misbehave", "hides-outcomes") as client:
+            client.answers["session/request_permission"] = reject
+            session_id = client.new_session()
+            client.prompt(session_id, "ask")
+        with self.start(tmp_path) as client:
+            _, updates = load(client, session_id)
+            assert [u["status"] for u in updates if u["sessionUpdate"] == "tool_call"] == ["failed"]
+
+    @pytest.mark.parametrize("params", [{"prompt": []}, {}], ids=["empty", "missing"])
+    def test_an_empty_prompt_is_answered_and_neither_sent_nor_recorded(
+        self, tmp_path: Path, params: dict[str, object]
+    ) -> None:
+        with self.start(tmp_path) as client:
+            session_id = client.new_session()
+            client.prompt(session_id, "say one")
+            answer = client.request("session/prompt", {"sessionId": session_id, **params})
+            assert answer == {"stopReason": "end_turn"}
+            client.wait_for_text("empty")
+            assert client.prompt(session_id, "remember") == "earlier turns: 1; last prompt: say one"
+        asked = [message.text for message in stored(tmp_path, session_id).messages if message.role == "user"]
+        assert asked == ["say one", "remember"]
 
     def test_a_new_session_never_takes_the_place_of_a_stored_one(self, tmp_path: Path) -> None:
         flags = ("--no-load", "--no-resume", "--no-list", "--misbehave", "counts-sessions")

@@ -44,11 +44,25 @@ class Restarting(HostStage):
             self.kill_agent(client)
             error = client.answer_to(running)["error"]
             assert error["data"]["sessionId"] == session_id
+            assert error["data"]["details"] == error["message"], "some clients show only this"
             hold.unlink()
             told = client.prompt(session_id, "echo-blocks")
             assert "before" in told
             assert "part-005." in told
             assert len(answers(client, running)) == 1
+
+    def test_an_agent_that_dies_during_initialize_is_initialized_again(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "dies-at-first")
+        with self.start(tmp_path, *flags, initialize=False) as client:
+            assert client.initialize()["agentInfo"]["name"] == "scripted-agent"
+            assert client.prompt(client.new_session(), "say one") == "one"
+
+    def test_an_agent_that_dies_of_each_initialize_ends_in_one_clear_error(self, tmp_path: Path) -> None:
+        flags = (*self.remembering(tmp_path), "--misbehave", "dies-at-first", "--misbehave", "dies-when-restarted")
+        with self.start(tmp_path, *flags, initialize=False) as client:
+            with pytest.raises(RpcError, match="the agent died"):
+                client.initialize()
+            assert client.exit_status() == 9
 
     @linux
     def test_a_prompt_that_never_reached_the_agent_is_not_reported_as_cut_off(self, tmp_path: Path) -> None:
@@ -109,6 +123,16 @@ class Restarting(HostStage):
             assert "Assistant: one" in client.prompt(session_id, "echo-blocks")
             for each in made:
                 assert client.prompt(each, "say two") == "two"
+
+    @linux
+    def test_sessions_to_which_a_restarted_agent_gives_one_id_are_all_restored(self, tmp_path: Path) -> None:
+        with self.start(tmp_path, *_UNABLE, "--misbehave", "repeats-ids") as client:
+            one, two = client.new_session(), client.new_session()
+            client.prompt(one, "say one")
+            client.prompt(two, "say two")
+            self.restart_agent(client)
+            assert "Assistant: one" in client.prompt(one, "echo-blocks")
+            assert "Assistant: two" in client.prompt(two, "echo-blocks")
 
     @linux
     def test_a_prompt_that_is_cancelled_while_the_agent_restarts_never_runs(self, tmp_path: Path) -> None:
