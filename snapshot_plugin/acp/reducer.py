@@ -357,7 +357,7 @@ def record_events(live: LiveSession, events: Sequence[Mapping[str, Any]]) -> dic
     except Exception as error:  # noqa: BLE001 — the client is told
         log_failure(f"session {live.session_id}: something was not recorded", error)
         failed = error
-    return recording_update(live, str(failed or ""))
+    return recording_update(live, (str(failed) or type(failed).__name__) if failed else "")
 
 
 def recording_update(live: LiveSession, problem: str) -> dict[str, Any]:

@@ -197,8 +197,7 @@ class LiveSession:
         self.is_behind = True
         text = f"the database was rolled back and lost parts of session {self.session_id!r}; it is saved again"
         self.failed("lease", StoreUnavailable(text, session_id=self.session_id, hint="nothing to do"))
-        if self._context.store is not None:  # an event loop saves at its next interval
-            self._context.touch(self)
+        self._context.touch(self)
 
     def _catch_up(self) -> None:
         """After a rollback of the store: nothing that it acknowledged counts as saved, or as spooled."""

@@ -81,7 +81,6 @@ class SnapshotManager:
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         context = self._context()
-        self._live_context = context.live
         self._sessions = sessions = ManagedSessions(context)
         self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
@@ -276,7 +275,7 @@ class SnapshotManager:
         """For how long no other machine can own the session: check it before a tool that must not run twice.
 
         Infinite where leases do not expire, as on a disk; 0 if the session is not live here. If the database does
-        not answer, the time runs out, `record` returns False, saves fail, and a `SnapshotFailed` event with the
+        not answer, the time runs out, `spool` returns False, saves fail, and a `SnapshotFailed` event with the
         operation ``lease`` tells. Stop the agent then: it may go on once this is more than 0 again, unless the
         session was taken over (code ``fenced``).
         """

@@ -146,7 +146,7 @@ async def test_manager_tells_that_the_lease_ran_out_before_another_node_can_own_
         manager.events.subscribe(failures.append, SnapshotFailed)
         async with manager.leasing("session") as managed:
             await managed.take()
-            assert manager.record("session", {"append": {"text": "one"}})
+            assert await manager.spool("session", {"append": {"text": "one"}})
             assert manager.seconds_left("session") > 0
             way.cut()
             with anyio.fail_after(PATIENCE):
@@ -154,7 +154,7 @@ async def test_manager_tells_that_the_lease_ran_out_before_another_node_can_own_
                     assert not await anyio.to_thread.run_sync(is_free, postgres_url)
                     await anyio.sleep(0.01)
             assert manager.seconds_left("session") <= 0
-            assert not manager.record("session", {"append": {"text": "two"}})
+            assert not await manager.spool("session", {"append": {"text": "two"}})
             way.mend()
             await anyio.to_thread.run_sync(until, lambda: manager.seconds_left("session") > 0)
     assert manager.seconds_left("session") == 0

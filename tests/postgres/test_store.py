@@ -188,7 +188,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     this_thread = threading.get_ident()
 
     def counting(method: Callable[..., list[Row]]) -> Callable[..., list[Row]]:
-        def counted(database: Database, text: str, *values: object, **options: object) -> list[Row]:
+        def counted(database: Database, text: str, *values: object, **options: Any) -> list[Row]:
             if threading.get_ident() == this_thread:
                 statements.append(text)
             return method(database, text, *values, **options)

@@ -263,7 +263,8 @@ class LiveRows:
 
     def _renew_all(self, held: Mapping[str, _Held]) -> None:
         epochs, sent = [each.epoch for each in held.values()], _now()
-        found: dict[str, str | None] = dict(self._database.rows(_RENEW, list(held), epochs, self.lease))
+        renewed = self._database.rows(_RENEW, list(held), epochs, self.lease, within=self.lease)
+        found: dict[str, str | None] = dict(renewed)
         asked = deque[Callable[[], None]]()
         for session_id, each in held.items():
             if session_id in found:
