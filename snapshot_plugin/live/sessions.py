@@ -68,6 +68,8 @@ class LiveSessions:
         self.overtaken: Callable[[LiveSession], object] = lambda _session: None
         """Called once, from any thread, when another process has taken a session over. The host stops its agent."""
         self.is_stopped = False
+        self.refused = ""
+        """Why no more sessions are begun or resumed; empty while they are."""
         self._reducer = reducer
         self.clock = clock
         self._free = forks.condition()
@@ -126,8 +128,10 @@ class LiveSessions:
 
         Raises:
             SessionLocked: another process owns the session.
+            InvalidInput: the process is ending, and starts no more sessions.
         """
         with self._alone(snapshot.session_id):
+            self._must_not_be_refused(snapshot.session_id)
             return self._begin(snapshot, first)
 
     def _begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None) -> LiveSession:
@@ -157,9 +161,17 @@ class LiveSessions:
             SnapshotNotFound: there is no such session.
             SessionLocked: another process owns it, or another thread has not finished it in time.
             StoreUnavailable: the disk refused the lease, or the store cannot be read.
+            InvalidInput: the process is ending, and starts no more sessions.
         """
         with self._alone(session_id):
-            return self.open.get(session_id) or self._resume(session_id)
+            if live := self.open.get(session_id):
+                return live
+            self._must_not_be_refused(session_id)
+            return self._resume(session_id)
+
+    def _must_not_be_refused(self, session_id: str) -> None:
+        if self.refused:
+            raise InvalidInput(self.refused, session_id=session_id, hint="start it in another process")
 
     def _resume(self, session_id: str) -> LiveSession:
         live = LiveSession(session_id, self._context)

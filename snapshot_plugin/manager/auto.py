@@ -26,6 +26,9 @@ from snapshot_plugin.store.hop import Deadline
 
 __all__ = ["AutoSnapshot", "ManagedSessions"]
 
+_RELEASE = 1.0
+"""Seconds for the release of a lease after a last save that was not finished in time."""
+
 
 class AutoSnapshot:
     """One session and the task that saves it until it is stopped. The task never raises into the caller."""
@@ -78,12 +81,11 @@ class AutoSnapshot:
         finally:
             self._finished.set()
 
-    async def finish(self, *, save: bool, trigger: str) -> Outcome:
-        """Stop the task after the save in progress, and save once more if *save*; within ``exit_timeout``.
+    async def finish(self, *, save: bool, trigger: str, limit: float) -> Outcome:
+        """Stop the task after the save in progress, and save once more if *save*; within *limit* seconds.
 
         A save that hangs is abandoned then; its thread may still complete it.
         """
-        limit = self._context.config.exit_timeout
         with anyio.move_on_after(limit), self._deadline.applies():
             self._deadline.set(limit)
             self._stopping = True
@@ -156,13 +158,16 @@ class ManagedSessions:
         managed.holders += 1
         return managed
 
-    async def drop(self, managed: ManagedSession) -> None:
-        """Release a session. The last `drop` also releases the lease, even when cancelled; in bounded time."""
+    async def drop(self, managed: ManagedSession, *, within: float | None = None) -> None:
+        """Release a session. The last `drop` also releases the lease, even when cancelled.
+
+        That takes *within* seconds at most; default: ``exit_timeout``.
+        """
         managed.holders -= 1
         if managed.holders:
             return
         with anyio.CancelScope(shield=True):
-            await managed.release()
+            await managed.release(self._context.config.exit_timeout if within is None else within)
         if not managed.holders:
             self._held.pop(managed.session_id, None)
 
@@ -234,14 +239,15 @@ class ManagedSessions:
         auto = self._auto[session.session_id] = AutoSnapshot(session, managed, interval, self._context)
         tasks.start_soon(auto.run)
 
-    async def finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
+    async def finish(self, session_id: str, *, save: bool, trigger: str, limit: float) -> Outcome:
         """Stop the session's task, save once more if *save*, and release the lease; even when cancelled."""
         auto = self._auto.pop(_text(session_id), None)
         if auto is None:
             return Outcome(session_id=session_id, status="not_live")
         with anyio.CancelScope(shield=True):
-            outcome = await auto.finish(save=save, trigger=trigger)
-            await self.drop(auto.managed)
+            end = anyio.current_time() + limit
+            outcome = await auto.finish(save=save, trigger=trigger, limit=limit)
+            await self.drop(auto.managed, within=max(end - anyio.current_time(), _RELEASE))
         return outcome
 
 

@@ -68,13 +68,15 @@ class SnapshotConfig:
     snapshot_timeout: float = _setting(10.0, read.seconds)
     """Timeout of a session's async `snapshot()`."""
     exit_timeout: float = _setting(10.0, read.seconds)
-    """Timeout of all last saves together, when the manager closes or a signal arrives."""
+    """Timeout of all last saves together, when the manager closes or a signal arrives. More than 500 sessions get
+    more time, in proportion."""
     retry_first: float = _setting(1.0, read.seconds)
     """The pause after the first failed save; it doubles with each further failure."""
     retry_max: float = _setting(60.0, read.seconds)
     """The longest pause between two tries."""
     max_concurrent_saves: int = _setting(2, read.count)
-    """How many sessions are saved at once. More threads make the event loop late."""
+    """How many sessions are saved at once. More threads make the event loop late. When the manager closes, at least
+    eight are."""
     spool_flush_interval: float = _setting(1.0, read.seconds)
     """How often the spool is synced: what a power cut may cost of an unfinished turn."""
     max_message_bytes: int = _setting(256 << 20, read.count)

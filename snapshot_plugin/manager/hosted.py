@@ -50,12 +50,12 @@ class HostedSessions:
         """The session with this id, if a host records it now."""
         return next((live for live in self if live.session_id == session_id), None)
 
-    async def finish(self, session_id: str, *, save: bool) -> Outcome:
-        """Save the session a last time, if *save*, and release it, within ``exit_timeout``. Never raises.
+    async def finish(self, session_id: str, *, save: bool, limit: float) -> Outcome:
+        """Save the session a last time, if *save*, and release it, within *limit* seconds. Never raises.
 
         After that time the saving thread is abandoned, because a disk may never answer.
         """
-        limit, deadline = self._context.config.exit_timeout, Deadline()
+        deadline = Deadline()
         for sessions in self._all:
             if session_id in sessions.open:
                 with anyio.CancelScope(shield=True), deadline.applies(), suppress(Abandoned):
@@ -63,6 +63,11 @@ class HostedSessions:
                     return await in_thread(partial(sessions.finish, session_id, save=save))
                 return Outcome.timed_out(session_id, limit)
         return Outcome(session_id=session_id, status="not_live")
+
+    def refuse(self, why: str) -> None:
+        """Begin and resume no more sessions."""
+        for sessions in self._all:
+            sessions.refused = why
 
     def stop(self) -> None:
         """End the hosts' background threads."""

@@ -36,8 +36,6 @@ __all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "s
 
 _SPOOL = 5.0
 """Seconds until a record that is not spooled yet counts as not spooled."""
-_RELEASE = 1.0
-"""Seconds to wait for the release of a lease, in addition to the last save."""
 _TAKES = 3
 """How often an async snapshot is repeated because records arrived meanwhile."""
 
@@ -208,14 +206,14 @@ class ManagedSession:
             if self._newest is not None:
                 await self._newest.ended.wait()
 
-    async def release(self) -> None:
+    async def release(self, within: float = math.inf) -> None:
         """Release the lease after a clean stop. `take` takes it again.
 
         If the disk hangs, the release is abandoned: its thread releases the lease later, or the process as it ends.
         """
         deadline = Deadline()
-        with anyio.move_on_after(_RELEASE), deadline.applies():
-            deadline.set(_RELEASE)
+        with anyio.move_on_after(within), deadline.applies():
+            deadline.set(within)
             async with self._taking:
                 await in_thread(self.live.release)
 

@@ -46,6 +46,10 @@ __all__ = ["SnapshotManager"]
 
 _log = logging.getLogger(__name__)
 _OPEN = "use it as: async with SnapshotManager(store) as manager"
+_LAST_SAVES = 8
+"""How many sessions are saved at once when the manager closes, if `max_concurrent_saves` is less."""
+_SESSIONS_PER_LIMIT = 500
+"""``exit_timeout`` is for so many sessions; more get more time, in proportion."""
 _SUBSCRIBERS_GRACE = 1.0  # seconds that async subscribers have when the manager closes
 
 
@@ -80,13 +84,16 @@ class SnapshotManager:
         self.report, self.clock = Reporter(self.events, clock), clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
-        context = self._context()
+        self._context = context = self._new_context()
         self._sessions = sessions = ManagedSessions(context)
         self._hosted = HostedSessions(context)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
-        self._closed = False
+        self._refused = ""
+        """Why no session can be started any more; empty while they can."""
+        self.unsaved: tuple[Outcome, ...] = ()
+        """The sessions that were not saved when the manager closed, or when a signal ended the process."""
         self._is_warned = False
         self._deadline, self._in_loop = context.deadline, context.in_loop
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
@@ -107,8 +114,26 @@ class SnapshotManager:
 
     @property
     def is_open(self) -> bool:
-        """Whether sessions can be started: inside ``async with``."""
-        return self._tasks is not None and not self._closed
+        """Whether sessions can be started: inside ``async with``, until `close` or a signal."""
+        return self._tasks is not None and not self._refused
+
+    def check_open(self, session_id: str | None = None) -> anyio.abc.TaskGroup:
+        """The tasks of the manager. Raises `InvalidInput` if no session can be started, and says why."""
+        if self._refused:
+            raise InvalidInput(self._refused, session_id=session_id, hint="start it in another process")
+        if self._tasks is None:
+            raise InvalidInput("the manager is not open", session_id=session_id, hint=_OPEN)
+        return self._tasks
+
+    def _refuse_more(self, why: str) -> None:
+        """Start no more sessions, and hurry: a late event loop delays nobody any more."""
+        self._refused = self._refused or why
+        self._hosted.refuse(self._refused)
+        self._context.saves.count = max(self._context.saves.count, _LAST_SAVES)
+
+    def _exit_limit(self) -> float:
+        """Seconds for the last saves of all sessions that are live now."""
+        return self.config.exit_timeout * max(1.0, len(self.live) / _SESSIONS_PER_LIMIT)
 
     @property
     def watches_signals(self) -> bool:
@@ -156,10 +181,11 @@ class SnapshotManager:
 
         Finishes within ``exit_timeout`` and a few seconds, even when cancelled, and if the disk hangs: then the
         outcome is ``timeout``, and the save is abandoned in its thread. No session can be started afterwards.
+        `unsaved` has the outcomes of the sessions that are not saved.
         """
-        self._closed = True
+        self._refuse_more("the manager is closed")
         with self._deadline.applies():
-            self._deadline.set(self.config.exit_timeout)
+            self._deadline.set(self._exit_limit())
             outcomes = await self._finish_all(save=self.config.snapshot_on_exit, trigger="exit")
             await self.retention.aclose()
             await self.events.aclose(_SUBSCRIBERS_GRACE)
@@ -213,15 +239,17 @@ class SnapshotManager:
         """
         every = self.config.snapshot_interval if interval is None else seconds(interval)
         check_session(session)
-        if self._tasks is None or not self.is_open:
-            raise InvalidInput("the manager is not open", session_id=session.session_id, hint=_OPEN)
+        tasks = self.check_open(session.session_id)
         if self._hosted.get(session.session_id):
             return  # a host records it, and has it saved after every turn
         async with self._starting:
             if auto := self._sessions.same(session):
                 auto.set_interval(every)
             else:
-                await self._sessions.start(session, every, self._tasks, baseline=baseline)
+                await self._sessions.start(session, every, tasks, baseline=baseline)
+                if self._refused:  # since a moment ago: nobody would save it
+                    await self._finish(session.session_id, save=False, trigger="exit")
+                    self.check_open(session.session_id)
                 self.retention.started(session.session_id)
 
     async def stop_auto_snapshot(self, session_id: str, *, save: bool | None = None) -> Outcome:
@@ -267,8 +295,7 @@ class SnapshotManager:
         They are listed in `live`, saved by `snapshot_all` and finished by `close`; what happens to them becomes
         events of this manager. Raises `InvalidInput` if the manager is not open.
         """
-        if not self.is_open:
-            raise InvalidInput("the manager is not open", hint=_OPEN)
+        self.check_open()
         return self._hosted.record(reducer, control=self._control)
 
     def seconds_left(self, session_id: str) -> float:
@@ -296,7 +323,7 @@ class SnapshotManager:
         Raises:
             InvalidInput: the record is not JSON, or the manager is not open.
         """
-        if self._tasks is None or not self.is_open:
+        if self._tasks is None:
             raise InvalidInput("the manager is not open", session_id=session_id, hint=_OPEN)
         managed = self._sessions.held(session_id)
         return managed is not None and await managed.spool(record, self._tasks)
@@ -414,7 +441,7 @@ class SnapshotManager:
     def _live_here(self, session_id: str) -> AutoSnapshot | LiveSession | None:
         return self._sessions.get(session_id) or self._hosted.get(session_id)
 
-    def _context(self) -> ManagerContext:
+    def _new_context(self) -> ManagerContext:
         in_loop = LoopCalls()
         live = LiveContext(
             place=self._place,
@@ -428,26 +455,36 @@ class SnapshotManager:
         saves = SaveSlots(self.config.max_concurrent_saves)
         return ManagerContext(self.store, self.config, self.report, saves, live, in_loop)
 
-    async def _finish(self, session_id: str, *, save: bool, trigger: str) -> Outcome:
+    async def _finish(self, session_id: str, *, save: bool, trigger: str, limit: float | None = None) -> Outcome:
+        limit = self.config.exit_timeout if limit is None else limit
         if self._hosted.get(session_id):
-            return await self._hosted.finish(session_id, save=save)
-        return await self._sessions.finish(session_id, save=save, trigger=trigger)
+            return await self._hosted.finish(session_id, save=save, limit=limit)
+        return await self._sessions.finish(session_id, save=save, trigger=trigger, limit=limit)
 
     async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
         """Finish all sessions concurrently, even when cancelled."""
         outcomes: dict[str, Outcome] = {}
+        limit = self._exit_limit()
 
         async def finish(session_id: str) -> None:
-            outcomes[session_id] = await self._finish(session_id, save=save, trigger=trigger)
+            outcomes[session_id] = await self._finish(session_id, save=save, trigger=trigger, limit=limit)
 
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as finishing:
                 for session_id in self.live:
                     finishing.start_soon(finish, session_id)
         self._hosted.stop()
+        failed = [each for each in outcomes.values() if each.status in ("failed", "timeout")]
+        self.unsaved = (*self.unsaved, *failed)
+        if failed:
+            _log.error("%d of %d sessions were not saved, first: %s", len(failed), len(outcomes), failed[0])
         return [outcomes[session_id] for session_id in sorted(outcomes)]
 
-    async def _save_before_end(self) -> None:
-        if self._tasks is not None:
-            work = partial(self._finish_all, save=True, trigger="signal")
-            await run_for(self.config.exit_timeout + _SUBSCRIBERS_GRACE, self._tasks, work)
+    async def _save_before_end(self) -> bool:
+        """Save all sessions because a signal ends the process; returns whether all are saved."""
+        self._refuse_more("the process is ending because of a signal")
+        if self._tasks is None:
+            return True
+        within = self._exit_limit() + _SUBSCRIBERS_GRACE
+        work = partial(self._finish_all, save=True, trigger="signal")
+        return await run_for(within, self._tasks, work) and not self.unsaved

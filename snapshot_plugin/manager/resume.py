@@ -98,9 +98,12 @@ async def create_or_resume_session(
         AgentNoLoadSupport: there is a snapshot, the provider cannot load it, and *require_load* is set.
         Damaged: no snapshot is intact, and *require_load* is set.
         SessionLocked: the session is live already, here or elsewhere. No agent was started.
+        InvalidInput: the manager is not open, or the process is ending. No agent was started.
         SnapshotError: the store cannot be read (a missing key, a newer version); starting fresh would hide it.
         Exception: what the provider raises; nothing was changed.
     """
+    if manager.config.enable_persistence:
+        manager.check_open(session_id)
     async with manager.leasing(session_id) as managed, managed.starting:
         if session_id in manager.live:
             raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)

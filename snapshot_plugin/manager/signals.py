@@ -19,7 +19,10 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-__all__ = ["SaveOnSignal", "end_tasks", "run_for"]
+__all__ = ["UNSAVED", "SaveOnSignal", "end_tasks", "run_for"]
+
+UNSAVED = 3
+"""The exit status of a process that SIGTERM ended before all its sessions were saved."""
 
 _log = logging.getLogger(__name__)
 _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
@@ -31,12 +34,12 @@ class SaveOnSignal:
     With several managers, the first watches and calls all.
 
     Args:
-        save: saves every session within its own time limit; must not raise.
+        save: saves every session within its own time limit; returns False if not all are saved. Must not raise.
     """
 
     _waiting: list[SaveOnSignal] = []  # noqa: RUF012 — shared on purpose: signals belong to the process
 
-    def __init__(self, save: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, save: Callable[[], Coroutine[Any, Any, bool | None]]) -> None:
         self._save = save
         self._left = anyio.Event()
 
@@ -64,15 +67,24 @@ class SaveOnSignal:
         with anyio.open_signal_receiver(*signals) as received:
             async for number in received:
                 _log.warning("%s: saving all sessions", signal.Signals(number).name)
+                is_saved = False
                 try:
-                    await self._save_all()
+                    is_saved = await self._save_all()
                 finally:
+                    if number == signal.SIGTERM and not is_saved:
+                        os._exit(UNSAVED)  # as immediate as the signal itself
                     _deliver(number)
 
-    async def _save_all(self) -> None:
+    async def _save_all(self) -> bool:
+        saved: list[bool] = []
+
+        async def save(waiting: SaveOnSignal) -> None:
+            saved.append(await waiting._save() is not False)
+
         async with anyio.create_task_group() as tasks:
             for waiting in self._waiting:
-                tasks.start_soon(waiting._save)  # noqa: SLF001 — of the same class
+                tasks.start_soon(save, waiting)
+        return all(saved)
 
 
 def _unhandled() -> tuple[signal.Signals, ...]:
@@ -94,8 +106,11 @@ async def end_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
         await tasks.__aexit__(None, None, None)
 
 
-async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled."""
+async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[Any, Any, object]]) -> bool:
+    """Run *work* in *tasks* and wait for it at most *within* seconds, even if it cannot be cancelled.
+
+    Returns whether it has ended.
+    """
     finished = anyio.Event()
 
     async def run() -> None:
@@ -105,3 +120,4 @@ async def run_for(within: float, tasks: TaskGroup, work: Callable[[], Coroutine[
     tasks.start_soon(run)
     with anyio.move_on_after(within):
         await finished.wait()
+    return finished.is_set()

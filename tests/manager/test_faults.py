@@ -173,6 +173,47 @@ async def test_last_save_that_hangs_is_abandoned_in_bounded_time_and_reported() 
     assert diary.of(SnapshotFailed)[-1].operation == "save"
 
 
+@pytest.mark.requirement("MANAGER-AUTO-EXIT-MANY")
+async def test_last_saves_of_many_sessions_get_more_time() -> None:
+    limit, slow = 0.1, {"snapshot_interval": 600, "event_debounce": 600}
+    stuck = FaultyStore(MemoryStore(), lambda _call: Fault(hold=anyio.Event()))
+    with anyio.fail_after(PATIENCE):
+        async with managing(stuck, exit_timeout=limit, **slow) as (manager, _):
+            for number in range(1000):
+                await manager.start_auto_snapshot(Chat(f"chat-{number}"))
+            outcomes = await manager.close()
+    assert {outcome.problem for outcome in outcomes} == {f"not finished within {2 * limit:g} s"}
+    assert {outcome.session_id for outcome in manager.unsaved} == {f"chat-{number}" for number in range(1000)}
+
+
+@pytest.mark.requirement("MANAGER-AUTO-EXIT-MANY")
+async def test_more_sessions_are_saved_at_once_when_the_manager_closes() -> None:
+    gate, begun, saved = anyio.Event(), anyio.Event(), list[str | None]()
+
+    def wait(call: FaultyCall) -> Fault | None:
+        if call.method != "save":
+            return None
+        saved.append(call.session_id)
+        if len(saved) == 8:
+            begun.set()
+        return Fault(hold=gate)
+
+    with anyio.fail_after(PATIENCE):
+        async with managing(FaultyStore(MemoryStore(), wait), snapshot_interval=600, event_debounce=600) as (
+            manager,
+            _,
+        ):
+            for number in range(20):
+                await manager.start_auto_snapshot(Chat(f"chat-{number}"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(manager.close)
+                with anyio.fail_after(1.0):  # before the first ones count as stuck, twice
+                    await begun.wait()
+                gate.set()
+    assert len(saved) == 20
+    assert manager.unsaved == ()
+
+
 async def test_failed_last_save_is_reported_not_raised() -> None:
     async with managing(FaultyStore(MemoryStore(), every(1, _REFUSED, "save"))) as (manager, diary):
         await manager.start_auto_snapshot(Chat("chat"))

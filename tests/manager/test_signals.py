@@ -14,7 +14,7 @@ import pytest
 
 from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.manager.signals import SaveOnSignal
+from snapshot_plugin.manager.signals import UNSAVED, SaveOnSignal
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, python
@@ -24,7 +24,9 @@ _LIFE = """
     import os, signal, sys, time, anyio, threading
     sys.path.insert(0, sys.argv[3])
     from snapshot_plugin.manager.config import SnapshotConfig
+    from snapshot_plugin.errors import InvalidInput
     from snapshot_plugin.manager.manager import SnapshotManager
+    from snapshot_plugin.manager.resume import create_or_resume_session
     from snapshot_plugin.store.filesystem import FilesystemStore
     from tests.manager.sessions import Chat
 
@@ -38,7 +40,7 @@ _LIFE = """
         def prepared(self, work, session_id=None):
             if getattr(work, "func", work).__name__ == "save":
                 print("saving", flush=True)
-                time.sleep(0.3 if scene == "slow" else 3600)
+                time.sleep(3600 if scene == "stuck" else 0.3)
             return super().prepared(work, session_id)
 
     async def live(session_id, store):
@@ -54,10 +56,29 @@ _LIFE = """
                     print("said", flush=True)
                     await anyio.sleep_forever()
             print("ready", manager.watches_signals, flush=True)
+            if scene == "late":
+                await start_more(manager)
             await anyio.sleep_forever()
 
+    class Starter:
+        async def create_session(self, session_id, config):
+            print("started", session_id, flush=True)
+            return Chat(session_id, "one")
+
+        async def stop_session(self, session):
+            print("stopped", session.session_id, flush=True)
+
+    async def start_more(manager):
+        for number in range(10_000):
+            try:
+                await create_or_resume_session(Starter(), f"late-{number}", None, manager)
+            except InvalidInput as error:
+                print("refused", error, flush=True)
+                return
+            await anyio.sleep(0.01)
+
     async def main():
-        kind = Slow if scene in ("slow", "stuck") else FilesystemStore
+        kind = Slow if scene in ("slow", "stuck", "late") else FilesystemStore
         async with kind(path) as store, anyio.create_task_group() as tasks:
             tasks.start_soon(live, "a", store)
             if scene == "two":
@@ -118,9 +139,29 @@ def test_both_of_two_managers_save_on_sigterm(tmp_path: Path, anyio_backend: str
     assert anyio.run(_said, tmp_path, "b") == ["one", "two"]
 
 
-@pytest.mark.requirement("MANAGER-AUTO-SIGNAL")
-def test_hanging_disk_does_not_prevent_the_process_from_exiting(tmp_path: Path) -> None:
-    assert _end(tmp_path, "asyncio", "stuck", signal.SIGTERM) == -signal.SIGTERM
+@pytest.mark.requirement("MANAGER-AUTO-SIGNAL", "MANAGER-AUTO-EXIT-STATUS")
+def test_hanging_disk_does_not_prevent_the_process_from_exiting_and_the_exit_status_tells(
+    tmp_path: Path, anyio_backend: str
+) -> None:
+    assert _end(tmp_path, anyio_backend, "stuck", signal.SIGTERM) == UNSAVED
+
+
+@pytest.mark.requirement("MANAGER-AUTO-SIGNAL-REFUSES")
+def test_session_started_during_the_last_saves_is_refused_and_all_others_are_saved(
+    tmp_path: Path, anyio_backend: str
+) -> None:
+    with python(_LIFE, tmp_path, anyio_backend, Path(__file__).parents[2], "late") as process:
+        while not heard(process).startswith("started late-3"):
+            pass
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGTERM
+    said = out.splitlines()
+    assert any("refused the process is ending because of a signal" in line for line in said)
+    stopped = {line.split()[1] for line in said if line.startswith("stopped")}
+    started = {line.split()[1] for line in said if line.startswith("started")}
+    for session_id in {"a", "late-0", "late-1", "late-2", "late-3", *started} - stopped:
+        assert anyio.run(_said, tmp_path, session_id)[0] == "one"
 
 
 def test_ctrl_c_unwinds_the_program_and_saves(tmp_path: Path, anyio_backend: str) -> None:

@@ -18,6 +18,9 @@ _AUTO = section(
     done("MANAGER-AUTO-CATCH-UP", "After a full or read-only disk the next good save catches up."),
     done("MANAGER-AUTO-EXIT", "Closing saves every live session, in bounded time."),
     done("MANAGER-AUTO-SIGNAL", "SIGTERM saves every live session before the process ends, in bounded time."),
+    done("MANAGER-AUTO-SIGNAL-REFUSES", "From the signal on, new sessions are refused, and all others are saved."),
+    done("MANAGER-AUTO-EXIT-STATUS", "If SIGTERM ends a process with unsaved sessions, its exit status says so."),
+    done("MANAGER-AUTO-EXIT-MANY", "The last saves of many sessions get more time, and more run at once."),
     done("MANAGER-AUTO-BACKENDS", "The manager works on asyncio and on trio."),
     done("MANAGER-AUTO-RETENTION", "History is trimmed to what the settings keep; tagged snapshots stay."),
 )

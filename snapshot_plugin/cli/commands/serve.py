@@ -8,7 +8,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 
 __all__ = ["command"]
 
@@ -47,3 +47,5 @@ async def command(call: Call, *, stdio: bool) -> None:
         async with SnapshotManager(store, settings) as manager:
             bridge = Bridge(manager, deleted=lambda trashed: call.work.record_deletion(store, trashed))
             await serve(bridge, chunks_of(0), call.out.raw)
+        if manager.unsaved:
+            raise StoreUnavailable("; ".join(map(str, manager.unsaved)))
