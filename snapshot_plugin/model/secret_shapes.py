@@ -76,7 +76,10 @@ class Shape(NamedTuple):
         step, groups = pattern.groups + 1, pattern.groupindex
         found = parts[groups["value"] :: step]
         mark, check = _mark(self.kind), self.check
-        marked = [mark if value and (check is None or check(value)) else value for value in found]
+        marked = [
+            mark if value and (check is None or check(value)) and not _ends_in_mark(before) else value
+            for value, before in zip(found, parts[::step], strict=False)
+        ]
         number = marked.count(mark)
         if not number:
             return text
@@ -93,6 +96,12 @@ SecretRule = Rule | Shape
 
 def _mark(kind: str) -> str:
     return f"[redacted:{kind}]"
+
+
+def _ends_in_mark(text: str | None) -> bool:
+    """Whether *text* ends inside a mark: the ``token`` of ``[redacted:github-token]: x`` is no name of a value."""
+    start = (text or "").rfind("[redacted:")
+    return start >= 0 and "]" not in (text or "")[start:]
 
 
 @cache
@@ -237,7 +246,7 @@ def redact_text(text: str, rules: Sequence[SecretRule] = RULES) -> tuple[str, Co
         return text, counts
     folded = _folded(text)
     for rule in _signalled(text, folded) if rules is RULES else [rule for rule in rules if _starts(rule, folded)]:
-        replaced = rule.replace(text, folded, counts)  # marks begin no secret: the rules are chosen once
+        replaced = rule.replace(text, folded, counts)  # no rule matches in a mark: they are chosen once
         if replaced is not text:
             text = replaced
             folded = _folded(text)

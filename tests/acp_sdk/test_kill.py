@@ -38,7 +38,7 @@ def killed_when(done: Callable[[Json], bool], *arguments: str) -> list[Json]:
                 process.kill()
                 break
         seen += [json.loads(line) for line in process.stdout]  # what it still wrote before it was gone
-    assert process.returncode == -9
+    assert process.returncode in (-9, 0)  # a resumed one may have ended by itself before the signal arrived
     return seen
 
 
