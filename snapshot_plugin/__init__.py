@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         StoreForbidden,
         StoreNotFound,
         StoreUnavailable,
+        Unsupported,
         WrongKey,
     )
     from snapshot_plugin.manager.config import SnapshotConfig
@@ -74,6 +75,8 @@ _HOME = {
         "LimitExceeded",
         "MemoryReadOnly",
         "MissingExtra",
+        "Unsupported",
+        "Unsupported",
         "NotFound",
         "SessionLocked",
         "SnapshotCorrupted",
@@ -134,6 +137,7 @@ __all__ = [
     "StoreForbidden",
     "StoreNotFound",
     "StoreUnavailable",
+    "Unsupported",
     "WrongKey",
     "create_or_resume_session",
     "open_store",

@@ -27,6 +27,7 @@
     ├── AgentNoLoadSupport          the agent cannot load sessions, and the caller requires it
     ├── AgentUnavailable            the agent cannot be started, or keeps dying
     ├── FidelityNotMet              the session can be restored, but only below the required grade
+    ├── Unsupported                 this operating system does not have what a feature needs
     └── MissingExtra                an optional dependency is not installed
 
 Every class has a stable ``code``, and ``retryable`` tells whether the same call may succeed later. Every instance
@@ -65,6 +66,7 @@ __all__ = [
     "StoreForbidden",
     "StoreNotFound",
     "StoreUnavailable",
+    "Unsupported",
     "WrongKey",
 ]
 
@@ -262,6 +264,13 @@ class FidelityNotMet(SnapshotError):
 
     code = "fidelity_not_met"
     default_hint = "accept a lower grade, or use an agent that can load sessions"
+
+
+class Unsupported(SnapshotError):
+    """A feature needs what this operating system does not have."""
+
+    code = "unsupported"
+    default_hint = "use Linux or macOS; on Windows, the Windows Subsystem for Linux"
 
 
 class MissingExtra(SnapshotError, ImportError):

@@ -25,8 +25,9 @@ from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import files, filesystem, segments, walk
+from snapshot_plugin.store import filesystem, segments, walk
 from snapshot_plugin.store.engine import LogStore
+from snapshot_plugin.system import files
 
 __all__ = [
     "Mutation",

@@ -37,7 +37,7 @@ from hypothesis.stateful import (
 from integration.soak.mutations import Mutation, nothing
 from integration.soak.processes import Child, Say, Silent, apart
 from integration.soak.program import Case, Program, Tally
-from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotConfig, SnapshotManager, forks
+from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotConfig, SnapshotManager
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound
 from snapshot_plugin.live import schedule
@@ -57,6 +57,7 @@ from snapshot_plugin.store import trash
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.hop import Deadline, in_thread
 from snapshot_plugin.store.keyed import KeyedStore
+from snapshot_plugin.system import forks
 
 __all__ = ["PROGRAM", "Disk", "Memory", "Place", "Rows", "SealedDisk", "play"]
 

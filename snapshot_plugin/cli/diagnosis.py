@@ -69,7 +69,7 @@ class Observation(Part):
 
 def _foreign(path: Path) -> Iterator[Observation]:
     """Return the parts of the store that belong to another user, who could read or replace them."""
-    from snapshot_plugin.store.files import owner_name
+    from snapshot_plugin.system.files import owner_name
 
     for part in (path, path / "sessions", path / "trash", path / "keys"):
         try:

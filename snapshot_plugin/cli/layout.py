@@ -73,7 +73,7 @@ class AsnapCommand(click.Command):
         try:
             return super().invoke(ctx)
         except PermissionError as error:  # a file of another user, wherever a command came across it
-            from snapshot_plugin.store.files import unavailable
+            from snapshot_plugin.system.files import unavailable
 
             raise unavailable(ctx.command_path, error) from error
 

@@ -71,7 +71,7 @@ def _in_keyring(name: str, *, again: bool) -> KeySource:
 
 def _generated(path: Path, *, again: bool) -> Path:
     from snapshot_plugin.codec.keys import generate_key
-    from snapshot_plugin.store.files import sync_all, sync_dir
+    from snapshot_plugin.system.files import sync_all, sync_dir
 
     if again and path.exists():
         if path.stat().st_size:

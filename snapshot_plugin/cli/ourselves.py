@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from snapshot_plugin.codec.sources import without_keys
+from snapshot_plugin.system.processes import without_keys
 
 __all__ = ["keys_hidden", "our_module"]
 

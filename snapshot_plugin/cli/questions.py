@@ -11,11 +11,12 @@ import os
 import select
 import signal
 import sys
-import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+
+from snapshot_plugin.system.terminal import silent
 
 __all__ = ["ask_secret", "ask_yes_or_no"]
 
@@ -84,11 +85,5 @@ def _terminal(*, echo: bool) -> Iterator[None]:
     if echo:
         yield
         return
-    before = termios.tcgetattr(sys.stdin)
-    quiet = list(before)
-    quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, quiet)
-    try:
+    with silent(sys.stdin.fileno()):
         yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -27,7 +27,7 @@ def recall(call: Call, name: str) -> dict[str, Any]:
 
 def remember(call: Call, name: str, known: Mapping[str, Any]) -> None:
     """Store *known* under *name* for the next command. A disk error is ignored."""
-    from snapshot_plugin.store.files import make_private_dir, replace_file
+    from snapshot_plugin.system.files import make_private_dir, replace_file
 
     file = _file(call, name)
     with contextlib.suppress(OSError):

@@ -7,7 +7,6 @@ a command, which may contain one.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -26,11 +25,9 @@ __all__ = [
     "KeyringKey",
     "Passphrase",
     "source_from_environment",
-    "without_keys",
 ]
 
 KEYRING_SERVICE: Final = "asnap"
-_WITH_PASSWORD: Final = re.compile(r"[a-z0-9+]+://(?:[^/@]*:[^@]+@|.*[?&]password=)", re.IGNORECASE)
 _MAX_BYTES: Final = 65536
 """The longest secret. A mistyped path may lead to a large file."""
 
@@ -201,18 +198,6 @@ def source_from_environment(environ: Mapping[str, str]) -> KeySource | None:
     if "ASNAP_PASSPHRASE" in environ:
         return Passphrase(environ["ASNAP_PASSPHRASE"])
     return None
-
-
-def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* for a child process, without the variables that hold or locate a store's key.
-
-    ``ASNAP_STORE`` is removed if it contains a password.
-    """
-    secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
-    kept = {name: value for name, value in environ.items() if not name.startswith(secret)}
-    if _WITH_PASSWORD.match(kept.get("ASNAP_STORE", "")):
-        del kept["ASNAP_STORE"]
-    return kept
 
 
 def _split(command: str) -> tuple[str, ...]:

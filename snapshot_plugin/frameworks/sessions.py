@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotNotFound
 from snapshot_plugin.manager.working_memory import COMPANION
 from snapshot_plugin.model.ids import check_session_id, derived_id
@@ -24,6 +23,7 @@ from snapshot_plugin.store.log import Tip
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.store.views import StoredLines
+from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.sources import KeySource

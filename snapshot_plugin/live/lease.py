@@ -12,7 +12,6 @@ directory.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import sys
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pydantic import ValidationError
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
@@ -34,7 +32,8 @@ from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
 from snapshot_plugin.store.filenames import LEASE, LEASE_GATE
-from snapshot_plugin.store.files import disk_errors, locked, unlock, write_all
+from snapshot_plugin.system import forks
+from snapshot_plugin.system.files import disk_errors, locked, try_lock, unlock, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -122,7 +121,7 @@ class Lease:
         """
         with _opened(directory, os.O_CREAT) as fd:
             before = Owner.read(fd)
-            if not _lock(fd, fcntl.LOCK_EX):
+            if not try_lock(fd):
                 raise _taken(directory, before)
             epoch = _next_epoch(directory)
             owner.write(fd)
@@ -171,7 +170,7 @@ def lease_of(directory: Path) -> Ownership:
         return Ownership()
     with _opened(directory) as fd:
         name = Owner.read(fd)
-        is_held = not _lock(fd, fcntl.LOCK_SH)
+        is_held = not try_lock(fd, shared=True)
     return Ownership(owner=name or _stranger(directory)) if is_held else Ownership(died=name)
 
 
@@ -187,14 +186,6 @@ def _opened(directory: Path, flags: int = 0) -> Iterator[int]:
             yield fd
         finally:
             os.close(fd)
-
-
-def _lock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _next_epoch(directory: Path) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     Fenced,
@@ -26,6 +24,7 @@ from snapshot_plugin.live.spool import encoded
 from snapshot_plugin.live.spool_format import Sealing, unsaved
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
+from snapshot_plugin.system import forks, sockets
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
@@ -168,13 +167,10 @@ class RowHold:
             self._answer(control, request)
 
     def _answer(self, control: str, request: str) -> None:
-        with contextlib.suppress(SnapshotError, OSError), socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(_ANSWER_SECONDS)
-            line.connect(control)
-            line.sendall(request.encode() + b"\n")
-            with line.makefile("rb") as answers:
-                answer = answers.readline(_LONGEST_ANSWER).decode()
-            self._rows.answer(self._sid, self.epoch, request, answer)
+        with contextlib.suppress(SnapshotError, OSError):
+            line = request.encode() + b"\n"
+            answer = sockets.ask(control, line, timeout=_ANSWER_SECONDS, longest=_LONGEST_ANSWER)
+            self._rows.answer(self._sid, self.epoch, request, answer.decode())
 
     def _on_fenced(self) -> None:
         """Tell the session if another owner took it. Raises `SnapshotError` if the database does not say so."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin import forks
+from snapshot_plugin.system import forks
 
 __all__ = ["FLUSH_INTERVAL", "STUCK", "FlushThread", "SaveThreads", "Schedule", "backoff"]
 

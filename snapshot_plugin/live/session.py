@@ -24,7 +24,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     Fenced,
@@ -43,6 +42,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot, upto_of, with_upto
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.system import forks
 
 __all__ = ["LiveSession", "Mark"]
 

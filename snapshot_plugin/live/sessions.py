@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
@@ -27,6 +26,7 @@ from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import SnapshotStore, Trashed
+from snapshot_plugin.system import forks
 
 __all__ = ["LiveSessions", "MakeReducer"]
 

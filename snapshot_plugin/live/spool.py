@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from zlib import crc32
 
-from snapshot_plugin import forks
 from snapshot_plugin.codec.frame import MAX_FRAME
 from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.live.spool_format import (
@@ -30,7 +29,8 @@ from snapshot_plugin.live.spool_format import (
     opened,
     seed_of,
 )
-from snapshot_plugin.store.files import disk_errors, sync_all, sync_data, sync_dir, write_all
+from snapshot_plugin.system import forks
+from snapshot_plugin.system.files import disk_errors, sync_all, sync_data, sync_dir, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from snapshot_plugin.codec.keys import NONCE_BYTES, Random
 from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, KeyMissing, SnapshotCorrupted
 from snapshot_plugin.store.filenames import SPOOL
-from snapshot_plugin.store.files import disk_errors
+from snapshot_plugin.system.files import disk_errors
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys

@@ -18,7 +18,6 @@ from dataclasses import replace
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.ports import ExpiringHold, Hold, LiveContext, LivePlace
@@ -26,6 +25,7 @@ from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import SyncStore

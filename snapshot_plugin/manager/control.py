@@ -11,11 +11,7 @@ import functools
 import json
 import logging
 import os
-import select
-import socket
 import stat
-import struct
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,6 +27,7 @@ from snapshot_plugin.live.rows import RowPlace
 from snapshot_plugin.model.frozen import FrozenDict
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Value
+from snapshot_plugin.system import sockets
 
 __all__ = ["Answer", "Handler", "ask_elsewhere", "ask_owner", "serve_control"]
 
@@ -265,25 +262,19 @@ async def _receive(stream: SocketStream) -> dict[str, Any]:
 
 def _is_gone(stream: SocketStream) -> bool:
     """Whether the other end has been closed."""
-    poll = select.poll()
-    poll.register(stream.extra(SocketAttribute.raw_socket).fileno(), 0)  # noqa: S610 — no database in sight here
-    return bool(poll.poll(0))
+    return sockets.is_hung_up(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 — no database in sight here
 
 
 def _is_same_user(stream: SocketStream) -> bool:
     """Whether the process at the other end runs as this user, according to the kernel."""
-    peer = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 — no database in sight here
-    if sys.platform == "linux":
-        _pid, uid, _gid = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    else:  # pragma: no cover — macOS: struct xucred, whose second word is the user
-        _version, uid = struct.unpack_from("II", peer.getsockopt(0, 1, 76))
-    return bool(uid == os.geteuid())
+    return sockets.is_same_user(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 — no database in sight here
 
 
 # --- where the socket is -----------------------------------------------------------------------------------------
 
 
 def _socket_path(name: str, environ: Mapping[str, str]) -> Path:
+    sockets.require()
     for directory in _places(environ):
         path = directory / f"{name}.sock"
         if len(os.fsencode(path)) <= _MAX_PATH and _is_private(directory):
@@ -317,17 +308,5 @@ def _sweep(ours: Path) -> None:
     newest_of_old = ours.stat().st_mtime - _SETTLED
     for path in ours.parent.glob("*.sock"):
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < newest_of_old and _is_dead(path):
+            if path.stat().st_mtime < newest_of_old and sockets.is_dead(str(path)):
                 path.unlink()
-
-
-def _is_dead(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
-    return False

@@ -16,7 +16,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import MemoryReadOnly, NotFound, SnapshotCorrupted, SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.memory.changes import MemoryChange, Outcome, Persistence, Saved
@@ -25,7 +24,8 @@ from snapshot_plugin.memory.limits import MemoryLimits
 from snapshot_plugin.memory.place import ignore_in_git
 from snapshot_plugin.memory.view import MemoryView
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file
+from snapshot_plugin.system import forks
+from snapshot_plugin.system.files import disk_errors, make_private_dir, replace_file, require
 
 __all__ = ["UNWRITTEN", "USER", "MemoryEngine"]
 
@@ -46,6 +46,7 @@ class MemoryEngine:
     def __init__(
         self, root: Path, name: str = DIRECTORY, *, limits: MemoryLimits, state: Path, clock: Clock
     ) -> None:
+        require("a project memory")
         self.root, self.limits, self.clock = root, limits, clock
         self.files = MemoryFiles(root, name)
         self.sizes = ProjectSizes(state, root) if name == DIRECTORY else None

@@ -29,7 +29,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.memory.privacy import redacted
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of
-from snapshot_plugin.store.files import disk_errors, locked, sync_all, write_all
+from snapshot_plugin.system.files import disk_errors, locked, sync_all, write_all
 
 __all__ = [
     "API_SCHEMA", "BASELINES", "DAMAGED", "DEFAULT", "DIRECTORY", "ERRORS", "GLOBAL", "NOISE",
@@ -61,7 +61,6 @@ _RESERVED: Final = frozenset({"meta.json", "*"})
 _PRETTY: Final = 64 * 1024
 _LARGEST: Final = 16 * 1024 * 1024
 """A larger file is not read into memory. No entry comes near this size."""
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Name(NamedTuple):
@@ -333,7 +332,8 @@ def _open(parent: int, name: str, *, is_directory: bool = False) -> int:
     why = _unusable(about, stat.S_ISDIR if is_directory else stat.S_ISREG)
     if why:
         raise StoreUnavailable(f"{name} is not used: {why}", hint="remove it, or choose another project")
-    return os.open(name, _READ | (os.O_DIRECTORY if is_directory else 0), dir_fd=parent)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_DIRECTORY if is_directory else 0)
+    return os.open(name, flags, dir_fd=parent)
 
 
 def _unusable(about: os.stat_result, is_right: Callable[[int], bool]) -> str | None:

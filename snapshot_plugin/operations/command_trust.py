@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from snapshot_plugin.store.files import disk_errors, make_private_dir, sync_all, write_all
+from snapshot_plugin.system.files import disk_errors, make_private_dir, sync_all, write_all
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.snapshot import SessionSnapshot

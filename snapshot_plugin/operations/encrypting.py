@@ -29,10 +29,10 @@ from snapshot_plugin.live.owners import sessions_of
 from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id, short_id
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.system.files import disk_errors, make_private_dir, replace_file, sync_dir
 
 __all__ = ["Encrypted", "begin", "encrypt_existing", "is_begun"]
 

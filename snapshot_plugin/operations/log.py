@@ -35,7 +35,7 @@ from snapshot_plugin.errors import SnapshotError, StoreUnavailable
 from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.model.value import JsonObject, Timestamp, Value
-from snapshot_plugin.store.files import (
+from snapshot_plugin.system.files import (
     disk_errors,
     locked,
     make_private_dir,

@@ -129,7 +129,7 @@ class IndexDatabase:
         """Write an encrypted index to its file. A plain one is already there."""
         if self._path is None or self._keys is None:
             return
-        from snapshot_plugin.store.files import replace_file  # noqa: PLC0415 — for encrypted stores alone
+        from snapshot_plugin.system.files import replace_file  # noqa: PLC0415 — for encrypted stores alone
 
         replace_file(self._path, _sealed(self.connection.serialize(), self._keys))
 
@@ -252,6 +252,6 @@ def _make_private(path: Path) -> None:
 
 
 def _make_place(path: Path) -> None:
-    from snapshot_plugin.store.files import make_private_dir  # noqa: PLC0415 — mostly it is there
+    from snapshot_plugin.system.files import make_private_dir  # noqa: PLC0415 — mostly it is there
 
     make_private_dir(path.parent)

@@ -19,8 +19,8 @@ from snapshot_plugin.search.database import (
     index_path,
     transaction,
 )
-from snapshot_plugin.store.files import locked
 from snapshot_plugin.store.look import look
+from snapshot_plugin.system.files import locked
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys

@@ -14,7 +14,6 @@ from typing import Self, TypeVar
 
 import anyio
 
-from snapshot_plugin import forks
 from snapshot_plugin.codec.compress import Effort
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import StoreUnavailable, WrongKey
@@ -26,6 +25,7 @@ from snapshot_plugin.store.faces import asynchronous
 from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.sync import SyncStore, Turns
 from snapshot_plugin.store.writer import Delta
+from snapshot_plugin.system import forks
 
 __all__ = ["GRACE", "LogStore", "StoreLimits"]
 

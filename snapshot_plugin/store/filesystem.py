@@ -16,12 +16,12 @@ from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.base import Capabilities, Trashed
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.filenames import present
-from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file
 from snapshot_plugin.store.keyed import KeyedStore
 from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker, without_marker
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles, read_segment
 from snapshot_plugin.store.trash import TrashDir
+from snapshot_plugin.system.files import disk_errors, locked, make_private_dir, replace_file, require
 
 __all__ = ["FilesystemStore", "open_url", "path_of"]
 
@@ -97,7 +97,7 @@ class FilesystemStore(KeyedStore):
         create: whether a missing store is made or refused with `StoreNotFound`.
         background: compress finished segments better in a background thread.
 
-    Raises (from the first operation):
+    Raises `Unsupported` on a system without locks on files, and from the first operation:
         KeyMissing, WrongKey: the store is encrypted, and *key* does not open it.
         InvalidInput: a key was given for a store that is not encrypted.
         InvalidSnapshotVersion: the directory was made by a newer release.
@@ -118,6 +118,7 @@ class FilesystemStore(KeyedStore):
         segment_frames: int = SEGMENT_FRAMES,
         lock_timeout: float = 30.0,
     ) -> None:
+        require("a store on a disk")
         self.path = Path(path).absolute()
         self._files = _FilesystemLog(
             self.path, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout

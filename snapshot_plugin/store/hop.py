@@ -27,8 +27,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import Turns

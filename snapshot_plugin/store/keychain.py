@@ -29,8 +29,8 @@ from snapshot_plugin.errors import (
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.files import disk_errors
 from snapshot_plugin.store.keyfiles import KeyDirectory, KeyFiles
+from snapshot_plugin.system.files import disk_errors
 
 __all__ = ["KEYSET", "Keychain", "SlotInfo"]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from snapshot_plugin import forks
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource, Passphrase
@@ -36,6 +35,7 @@ from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
+from snapshot_plugin.system import forks
 
 __all__ = ["KeyedStore", "TendedLog"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -15,7 +14,7 @@ from typing import Protocol
 
 from snapshot_plugin.errors import SessionLocked, SnapshotCorrupted
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.files import disk_errors, make_private_dir, replace_file, sync_dir, unlock
+from snapshot_plugin.system.files import disk_errors, make_private_dir, replace_file, sync_dir, try_lock, unlock
 
 __all__ = ["KeyDirectory", "KeyFiles"]
 
@@ -101,12 +100,10 @@ class KeyDirectory:
         """See `KeyFiles`."""
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_lock(fd):
                 raise SessionLocked(
                     f"another process is changing the keys in {self._path}", hint="try again in a moment"
-                ) from None
+                )
             yield
         finally:
             unlock(fd)

@@ -20,10 +20,10 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, many_at_once
+from snapshot_plugin.system import forks
 
 __all__ = ["LARGEST_TAIL", "Indexed", "LedgerIndex"]
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import (
     Damaged,
     InvalidInput,
@@ -28,6 +27,7 @@ from snapshot_plugin.store.ledger_index import LedgerIndex
 from snapshot_plugin.store.log import Segment, Tip, tip_of
 from snapshot_plugin.store.marker import MARKER, without_marker
 from snapshot_plugin.store.recent import Recent
+from snapshot_plugin.system import forks
 
 __all__ = ["Ledgers", "PartReader", "Seen", "busy", "frames_path", "unique_name"]
 

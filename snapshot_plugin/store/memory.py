@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from snapshot_plugin import forks
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SnapshotNotFound
@@ -16,6 +15,7 @@ from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+from snapshot_plugin.system import forks
 
 __all__ = ["MemoryLog", "MemoryStore", "open_url"]
 

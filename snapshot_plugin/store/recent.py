@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from snapshot_plugin import forks
+from snapshot_plugin.system import forks
 
 __all__ = ["Recent"]
 

@@ -16,7 +16,11 @@ from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
-from snapshot_plugin.store.files import (
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
+from snapshot_plugin.store.recent import Recent
+from snapshot_plugin.system.files import (
+    CLOEXEC,
+    NOFOLLOW,
     disk_errors,
     locked,
     make_private_dir,
@@ -30,14 +34,12 @@ from snapshot_plugin.store.files import (
     unlock,
     write_all,
 )
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
-from snapshot_plugin.store.recent import Recent
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "SegmentFiles", "read_segment"]
 
 SEGMENT_BYTES = 4 << 20
 SEGMENT_FRAMES = 256
-_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN = CLOEXEC | NOFOLLOW
 _FIRST_LOOK = 1 << 16
 _KNOWN = 1024
 """How many sessions' file ends a store object caches."""

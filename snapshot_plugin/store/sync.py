@@ -12,12 +12,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
-from snapshot_plugin import forks
 from snapshot_plugin.store.base import CheckReport
 from snapshot_plugin.store.check import repairable
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.faces import blocking, in_turn
 from snapshot_plugin.store.log import Tip
+from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore

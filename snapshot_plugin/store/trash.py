@@ -6,7 +6,6 @@ The trash also holds copies made before snapshots were dropped, in the same form
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,15 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound
 from snapshot_plugin.model.ids import dated, dirname_of, new_id, session_id_of, time_of
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, is_segment
-from snapshot_plugin.store.files import disk_errors, locked, make_private_dir, replace_file, sync_dir, unlock
+from snapshot_plugin.system.files import (
+    disk_errors,
+    locked,
+    make_private_dir,
+    replace_file,
+    sync_dir,
+    try_lock,
+    unlock,
+)
 
 __all__ = ["TrashDir", "in_use", "unrecovered"]
 
@@ -170,12 +177,11 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
         try:
             with contextlib.suppress(FileNotFoundError):
                 lease = os.open(place / LEASE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not try_lock(lease):
+                    raise in_use(session_id)
             if _has_records(place / SPOOL):
                 raise unrecovered(session_id)
             yield
-        except BlockingIOError:
-            raise in_use(session_id) from None
         finally:
             if lease >= 0:
                 unlock(lease)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from snapshot_plugin import forks
 from snapshot_plugin.codec.document import StoredDocument, message_line, message_of, parsed, path_key
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
@@ -15,6 +14,7 @@ from snapshot_plugin.model.snapshot import CURRENT_VERSION, Message, SessionSnap
 from snapshot_plugin.store.log import FrameLog, frames_in, undisturbed
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.walk import FoundSnapshot, Replay, changes_in, find, warn_of
+from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from snapshot_plugin.acp.hosts.process import AgentProcess, agent_environment
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.system.processes import AgentProcess, agent_environment
 
 
 def test_store_keys_are_not_in_the_agents_environment(monkeypatch: pytest.MonkeyPatch) -> None:

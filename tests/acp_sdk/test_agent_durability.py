@@ -19,7 +19,7 @@ from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
-from snapshot_plugin.store.files import sync_data
+from snapshot_plugin.system.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.agents.updates import tool_begins
 from tests.acp_sdk.connected import Json, allow, connected, words

@@ -15,10 +15,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.errors import AgentUnavailable
 from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.system.processes import AgentProcess
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0

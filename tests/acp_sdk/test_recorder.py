@@ -20,9 +20,9 @@ from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
-from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.system import files
 from snapshot_plugin.testing.acp_client import Client, Handler, allow
 from tests.acp.proxied import proxied
 from tests.acp_sdk.agents.updates import text_block

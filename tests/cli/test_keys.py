@@ -14,7 +14,7 @@ from snapshot_plugin import FilesystemStore, Message
 from snapshot_plugin.cli.commands.keys import Keys
 from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.sources import KeyFile
-from snapshot_plugin.store.files import sync_dir
+from snapshot_plugin.system.files import sync_dir
 from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
@@ -61,7 +61,7 @@ def test_generated_key_survives_a_power_cut_before_its_first_use(
         sync_dir(path)
         durable.append((path / "store.key").exists() and not (place / "keys").exists())
 
-    monkeypatch.setattr("snapshot_plugin.store.files.sync_dir", watched)
+    monkeypatch.setattr("snapshot_plugin.system.files.sync_dir", watched)
     assert asnap("keys", "init", "--generate", home / "store.key").code == 0
     assert durable[0]
 

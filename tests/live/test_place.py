@@ -15,9 +15,9 @@ from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import held_alone, must_be_recovered, place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.system import files
 from snapshot_plugin.testing import LiveContract, make_snapshot
 from tests.live.events import NOW
 

@@ -17,8 +17,8 @@ from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.store import files
 from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.system import files
 
 pytestmark = pytest.mark.anyio
 PATIENCE = 60.0

@@ -12,7 +12,7 @@ from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.operations.log import LineFile, Operation, OperationLog, log_path, newest_to_undo
-from snapshot_plugin.store.files import locked
+from snapshot_plugin.system.files import locked
 from snapshot_plugin.testing import FixedClock
 from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from snapshot_plugin.memory import engine
-from snapshot_plugin.store.files import locked
+from snapshot_plugin.system.files import locked
 from tests.mcp.servers import command, connected, refused, servers_in, told
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]

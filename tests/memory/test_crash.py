@@ -54,7 +54,7 @@ _KILLED_EVERYWHERE = """
     from snapshot_plugin.memory.limits import MemoryLimits
     from snapshot_plugin.memory.files import name_of
     from snapshot_plugin.model.times import rfc3339
-    from snapshot_plugin.store.files import locked
+    from snapshot_plugin.system.files import locked
 
     engines._TIMEOUT = 0
     base = Path(sys.argv[1])

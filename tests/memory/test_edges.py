@@ -20,7 +20,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
 )
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, engine, files
-from snapshot_plugin.store.files import locked, write_all
+from snapshot_plugin.system.files import locked, write_all
 from snapshot_plugin.testing.clock import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

@@ -1,4 +1,4 @@
-"""Every lock that a forked child could find locked for ever is made by `snapshot_plugin.forks`."""
+"""Every lock that a forked child could find locked for ever is made by `snapshot_plugin.system.forks`."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def test_locks_are_made_in_one_place() -> None:
         if not name.startswith(_PROCESSES_OF_THEIR_OWN) and _MADE.search(path.read_text("utf-8"))
     ]
 
-    assert found == ["forks.py"]
+    assert found == ["system/forks.py"]

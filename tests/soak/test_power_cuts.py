@@ -22,7 +22,7 @@ from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.store import segments
-from snapshot_plugin.store.files import sync_dir
+from snapshot_plugin.system.files import sync_dir
 
 MANY = 10_000
 

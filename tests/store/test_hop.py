@@ -17,8 +17,9 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
-from snapshot_plugin.store import files, segments
+from snapshot_plugin.store import segments
 from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.system import files
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import snapshot_plugin
-from snapshot_plugin.store.files import replace_file, sync_all, sync_data
+from snapshot_plugin.system.files import replace_file, sync_all, sync_data
 from tests.faults.support import store_at, version
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from snapshot_plugin.acp.actions import Actions, GiveUp, Restart
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import AgentProcess, return_large_blocks
 from snapshot_plugin.acp.hosts.relay import Relay
 from snapshot_plugin.acp.messages import LINE_BYTES, parse
 from snapshot_plugin.acp.methods import SessionMethods
@@ -21,6 +20,7 @@ from snapshot_plugin.errors import EXIT_CODES, AgentUnavailable, Fenced
 from snapshot_plugin.inert import say
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.system.processes import AgentProcess, return_large_blocks
 
 __all__ = ["Proxy"]
 

@@ -35,7 +35,6 @@ from snapshot_plugin.acp.actions import (
 )
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.chain import ChainLink
-from snapshot_plugin.acp.hosts.process import READ_BYTES, AgentProcess
 from snapshot_plugin.acp.messages import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -54,6 +53,7 @@ from snapshot_plugin.acp.reducer import record_events, recording_update
 from snapshot_plugin.inert import say
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.system.processes import READ_BYTES, AgentProcess
 
 __all__ = ["Outbox", "Relay"]
 

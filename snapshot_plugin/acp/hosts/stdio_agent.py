@@ -15,9 +15,9 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.acp.messages import LINE_BYTES, ForeignLines, Lines, LongLine, encode, long_line_text, parse
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.system.processes import AgentProcess
 
 __all__ = ["StdioAgent"]
 

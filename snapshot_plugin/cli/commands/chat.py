@@ -7,7 +7,6 @@ import select
 import shlex
 import shutil
 import sys
-import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.layout import agent_command, directory
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput
 from snapshot_plugin.model.ids import as_reference
+from snapshot_plugin.system.terminal import silent
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.chat.keys import TurnKeys
@@ -82,17 +82,10 @@ def _check_agent(call: Call, program: str) -> None:
 def without_echo(call: Call) -> Iterator[None]:
     """Leave what is typed for the first prompt, which shows it. Ctrl-C still interrupts."""
     terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    quiet = list(before)
-    quiet[0] &= ~termios.ICRNL
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(terminal, termios.TCSANOW, quiet)
-    try:
+    with silent(terminal, by_key=True):
         if call.out.can_draw and select.select([terminal], [], [], 0)[0]:
             sys.stderr.write("\r\x1b[K")  # erase what was shown so far
         yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
 async def chat(

@@ -81,8 +81,8 @@ async def command(call: Call) -> Diagnosis:
 
 async def _look_at_store(call: Call) -> list[Observation]:
     from snapshot_plugin.store import is_url
-    from snapshot_plugin.store.files import disk_errors
     from snapshot_plugin.store.marker import is_store
+    from snapshot_plugin.system.files import disk_errors
 
     where = call.config.storage_path
     if is_url(where):

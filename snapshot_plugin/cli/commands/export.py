@@ -132,7 +132,7 @@ async def _write(call: Call, output: str | None, data: bytes) -> None:
     import anyio
     import anyio.to_thread
 
-    from snapshot_plugin.store.files import disk_errors, replace_file
+    from snapshot_plugin.system.files import disk_errors, replace_file
 
     path = anyio.Path(str(output))
     if await path.is_dir():

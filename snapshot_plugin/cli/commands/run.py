@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from snapshot_plugin.acp.hosts.process import AgentProcess
 from snapshot_plugin.cli.layout import agent_command, process
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.system.processes import AgentProcess
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal

@@ -165,7 +165,7 @@ def _drawn(answer: Statistics) -> str:
 async def _written(place: str, drawing: bytes) -> None:
     import anyio
 
-    from snapshot_plugin.store.files import disk_errors
+    from snapshot_plugin.system.files import disk_errors
 
     with disk_errors(f"writing {place}"):
         await anyio.Path(place).write_bytes(drawing)

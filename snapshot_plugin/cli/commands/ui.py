@@ -18,8 +18,8 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.codec.sources import without_keys
 from snapshot_plugin.extras import needs_extra
+from snapshot_plugin.system.processes import without_keys
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import Fenced, SnapshotError, StoreUnavailable
 from snapshot_plugin.model.ids import new_id, short_id
 from snapshot_plugin.store.postgres.database import IDLE_SECONDS, Database
 from snapshot_plugin.store.postgres.outcomes import Held, Taken
+from snapshot_plugin.system import forks
 
 __all__ = ["LiveRows"]
 

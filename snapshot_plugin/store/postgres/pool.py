@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from snapshot_plugin import forks
 from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.system import forks
 
 __all__ = ["Pool", "TimedConnection", "shared_pool"]
 

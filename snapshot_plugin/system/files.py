@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shlex
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
-from snapshot_plugin.errors import SessionLocked, StoreUnavailable
+from snapshot_plugin.errors import SessionLocked, StoreUnavailable, Unsupported
 
 __all__ = [
+    "CLOEXEC",
+    "NOFOLLOW",
     "disk_errors",
     "locked",
     "make_private_dir",
     "owner_name",
     "replace_file",
+    "require",
     "sync_all",
     "sync_data",
     "sync_dir",
     "sync_file",
     "take_lock",
+    "try_lock",
     "unavailable",
     "unlock",
     "write_all",
 ]
 
+CLOEXEC, NOFOLLOW = getattr(os, "O_CLOEXEC", 0), getattr(os, "O_NOFOLLOW", 0)
+"""For constants of modules, which must be importable on every system."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 _FULL_SYNC = 51
 """macOS F_FULLFSYNC: there, fsync alone stops at the drive's cache."""
@@ -99,11 +105,11 @@ def _barred(path: Path) -> Path:
 
 def owner_name(uid: int) -> str:
     """The name of a user, or ``uid 1234`` for one without a name."""
-    import pwd  # noqa: PLC0415 — for an error only
-
     try:
+        import pwd  # noqa: PLC0415 — for an error only, and not on every system
+
         return pwd.getpwuid(uid).pw_name
-    except KeyError:
+    except (ImportError, KeyError):
         return f"uid {uid}"
 
 
@@ -121,7 +127,7 @@ def sync_all(fd: int) -> None:
         os.fsync(fd)
         return
     try:  # macOS
-        fcntl.fcntl(fd, _FULL_SYNC)
+        _fcntl().fcntl(fd, _FULL_SYNC)
     except OSError as error:
         if error.errno != errno.ENOTSUP:
             raise
@@ -188,6 +194,32 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_dir(path.parent)
 
 
+def require(what: str) -> None:
+    """Raise `Unsupported` on a system without locks on files: *what* needs them."""
+    try:
+        _fcntl()
+    except Unsupported:
+        raise Unsupported(f"{what} needs locks on files, which this system does not have") from None
+
+
+def _fcntl() -> Any:
+    try:
+        import fcntl  # noqa: PLC0415 — not on every system
+    except ImportError:
+        raise Unsupported("locks on files need a POSIX system") from None
+    return fcntl
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the kernel lock on an open file, if it is free. The kernel frees it when its holder dies."""
+    fcntl = _fcntl()
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class locked:  # noqa: N801 — used like the functions of contextlib
     """`take_lock`, which happens at once, held to the end of ``with``."""
 
@@ -217,27 +249,29 @@ def take_lock(path: str | Path, *, session_id: str, timeout: float, create: bool
     while True:
         fd = os.open(path, flags, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — this is on the path of a save
-                    return fd
-            unlock(fd)
-        except BlockingIOError:
-            os.close(fd)
-            if time.monotonic() > deadline:
-                raise SessionLocked(
-                    f"another writer holds session {session_id}", session_id=session_id, hint="try again"
-                ) from None
-            time.sleep(pause)  # in a worker thread, never on the event loop
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            is_ours = try_lock(fd)
+            if is_ours:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):  # noqa: PTH116 — on the path of a save
+                        return fd
         except BaseException:
             unlock(fd)
             raise
+        if is_ours:
+            unlock(fd)  # the directory was moved: lock the file at its new place
+            continue
+        os.close(fd)
+        if time.monotonic() > deadline:
+            raise SessionLocked(
+                f"another writer holds session {session_id}", session_id=session_id, hint="try again"
+            )
+        time.sleep(pause)  # in a worker thread, never on the event loop
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def unlock(fd: int) -> None:
     """Release a kernel lock and close its file, which a process that was forked meanwhile has open, too."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        _fcntl().flock(fd, _fcntl().LOCK_UN)
     finally:
         os.close(fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,16 +15,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from snapshot_plugin.codec.sources import without_keys
-from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.errors import AgentUnavailable, Unsupported
 
-__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "return_large_blocks"]
+__all__ = ["READ_BYTES", "AgentProcess", "agent_environment", "return_large_blocks", "without_keys"]
 
 READ_BYTES = 1 << 16
 """The size of a pipe. Each read allocates this much; glibc would map and unmap a larger block at every read."""
 # SIGTERM first: an agent may still save its state.
 _END_GROUP = 'read -r _ || { kill -TERM -"$0"; sleep 1; kill -KILL -"$0"; }'
 _M_MMAP_THRESHOLD = -3
+_WITH_PASSWORD = re.compile(r"[a-z0-9+]+://(?:[^/@]*:[^@]+@|.*[?&]password=)", re.IGNORECASE)
+
+
+def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* for a child process, without the variables that hold or locate a store's key.
+
+    ``ASNAP_STORE`` is removed if it contains a password.
+    """
+    secret = ("ASNAP_KEY", "ASNAP_PASSPHRASE")
+    kept = {name: value for name, value in environ.items() if not name.startswith(secret)}
+    if _WITH_PASSWORD.match(kept.get("ASNAP_STORE", "")):
+        del kept["ASNAP_STORE"]
+    return kept
 
 
 def agent_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -89,6 +102,8 @@ class AgentProcess:
         cwd: str | Path | None = None,
         stderr: int | None = None,
     ) -> None:
+        if not hasattr(os, "killpg"):
+            raise Unsupported("an agent is run in a process group, which this system does not have")
         try:
             process = subprocess.Popen(  # noqa: S603 — the command is what the user asked to run
                 list(command),

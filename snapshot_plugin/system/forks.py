@@ -67,4 +67,5 @@ def _begin() -> None:
             each(owner)
 
 
-os.register_at_fork(after_in_child=_begin)
+if hasattr(os, "register_at_fork"):  # elsewhere, processes do not fork
+    os.register_at_fork(after_in_child=_begin)
