@@ -2,8 +2,8 @@
 
 `python.md` comes from the docstrings and signatures of the public modules, `configuration.md` from the settings,
 `errors.md` from the error classes. Modules are parsed, not imported, so no framework has to be installed. A test
-fails when a page is stale; that test is also how a change of the public API is noticed. `_PUBLIC` and `_ONLY` are
-the one place where the public API is written down.
+fails when a page is stale; that test is also how a change of the public API is noticed. `PUBLIC_MODULES` and `_ONLY`
+are the one place where the public API is written down.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from snapshot_plugin import errors
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.operations.failures import next_command
 
-__all__ = ["NAMES", "PLACE", "pages"]
+__all__ = ["NAMES", "PLACE", "PUBLIC_MODULES", "pages"]
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "docs" / "reference"
 NAMES = ("python.md", "configuration.md", "errors.md")
 _MADE = "Made from the code by `python -m integration.reference`; do not edit."
 
-_PUBLIC = {
+PUBLIC_MODULES = {
     "snapshot_plugin": "Stores, sessions, the manager",
     "snapshot_plugin.model": "What a snapshot holds",
     "snapshot_plugin.store.base": "The store contract",
@@ -94,7 +94,7 @@ def _python(package: griffe.Module) -> Iterator[str]:
     yield "Errors are on [their own page](errors.md), settings on [theirs](configuration.md). Names that are not"
     yield "here are not public: they may change with any release.\n"
     seen = set(_DOCUMENTED_ELSEWHERE)
-    for path, title in _PUBLIC.items():
+    for path, title in PUBLIC_MODULES.items():
         module = _module(package, path)
         if module is None:
             continue

@@ -14,9 +14,9 @@ from typing import Any
 import hypothesis  # noqa: F401 — at its import it asks the collector about objects, which must not be frozen yet
 import pytest
 
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model import new_id
+from snapshot_plugin.testing import LiveContract
 from snapshot_plugin.testing.acp_client import Client
-from snapshot_plugin.testing.live_contract import LiveContract
 from tests import forkserver
 from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report

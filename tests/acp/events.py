@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from snapshot_plugin import SessionSnapshot
 from snapshot_plugin.acp.reducer import AcpReducer, reduce_events
-from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model import ToolCallBlock
 
 __all__ = [
     "BLANK",

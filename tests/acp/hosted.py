@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from snapshot_plugin import FilesystemStore, SnapshotConfig, SnapshotError, SnapshotManager, SnapshotNotFound
 from snapshot_plugin.acp.actions import refusal
 from snapshot_plugin.acp.hosts.sdk_agent import AgentHost, SnapshotAgentMixin
 from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake
@@ -25,13 +26,9 @@ from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
 from snapshot_plugin.acp.messages import Lines, Pending, encode, notification, parse, success
 from snapshot_plugin.acp.reducer import AcpReducer
-from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.place import required_place
-from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.resume import create_or_resume_session, stop_session
-from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.model import new_id
 from tests.forkserver import fork
 
 Json = dict[str, Any]

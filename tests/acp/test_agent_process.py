@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin import AgentUnavailable
 from snapshot_plugin.system.processes import AgentProcess, agent_environment
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, SessionSnapshot, SnapshotManager
+from snapshot_plugin import FilesystemStore, SessionSnapshot, SnapshotManager, SnapshotMeta
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.manager.labels import Labelled, label
-from snapshot_plugin.model.meta import SnapshotMeta
 from tests.acp.events import recorded, update
 from tests.acp.proxied import proxied
 

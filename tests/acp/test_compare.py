@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import SessionSnapshot
 from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.notes import lost_note, transcript_note
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import prompt, recorded, said, stop, text, tool
 
 Updates = list[dict[str, Any]]

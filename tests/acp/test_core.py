@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import SessionSnapshot, SnapshotNotFound
 from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
@@ -32,9 +33,7 @@ from snapshot_plugin.acp.notes import transcript_note
 from snapshot_plugin.acp.reducer import reduce_events
 from snapshot_plugin.acp.replay import LateReplay
 from snapshot_plugin.acp.supervise import Supervision
-from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp.events import prompt, recorded, said, stop, tool
 
 HI = [{"type": "text", "text": "hi"}]

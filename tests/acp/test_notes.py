@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from snapshot_plugin import Message
 from snapshot_plugin.acp.notes import lost_note, transcript_note
 from snapshot_plugin.acp.replay import is_note, split_notes
-from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import prompt, recorded, said, stop, text, tool
 
 OVERHEAD = 700

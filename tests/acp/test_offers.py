@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore, SnapshotMeta
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.listing import PAGE, BadCursor, ListMethod, deleted, merged_list, page
 from snapshot_plugin.acp.messages import offered
 from snapshot_plugin.acp.methods import begin
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.live.sessions import LiveSessions
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.acp.events import BLANK
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

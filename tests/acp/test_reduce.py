@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import Message
 from snapshot_plugin.acp.notes import lost_note
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.state import stored_setup
-from snapshot_plugin.model.snapshot import Message
 from tests.acp.events import (
     BLANK,
     NOW,

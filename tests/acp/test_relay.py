@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.acp.actions import Actions, Ask, Job, Steps
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.relay import Relay
@@ -18,7 +19,6 @@ from snapshot_plugin.acp.messages import encode, notification
 from snapshot_plugin.acp.methods import begin
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.live.sessions import LiveSessions
-from snapshot_plugin.store.filesystem import FilesystemStore
 
 STANDING, ASKED = 200, 1_000
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model import ToolCallBlock
 from tests.acp.events import NOW, calls, prompt, recorded, said, stop, text, tool, update
 from tests.acp.schema import validator_for
 

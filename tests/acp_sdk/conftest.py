@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin import FilesystemStore, SnapshotManager
 
 
 @pytest.fixture

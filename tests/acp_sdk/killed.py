@@ -13,9 +13,9 @@ from typing import Any
 
 import acp
 
-from snapshot_plugin.acp.sdk import record, resume_agent
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin import FilesystemStore, SnapshotManager
+from snapshot_plugin.acp.hosts.sdk_client import record
+from snapshot_plugin.acp.hosts.sdk_provider import resume_agent
 from tests.acp_sdk.orchestrator import Orchestrator, new_session, prompt
 
 

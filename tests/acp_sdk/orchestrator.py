@@ -13,12 +13,10 @@ import acp
 from acp import schema
 
 import snapshot_plugin
-from snapshot_plugin.acp.hosts.sdk_client import Recorder
+from snapshot_plugin import SessionSnapshot, SnapshotManager
+from snapshot_plugin.acp.hosts.sdk_client import Recorder, record
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.acp.sdk import record
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from tests.acp_sdk.agents.updates import text_block
 
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")

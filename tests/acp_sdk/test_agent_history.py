@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin import InvalidSnapshot, Message, SessionSnapshot
 from snapshot_plugin.acp.hosts.sdk_agent import Kept, kept_history, note_about, storable
 from snapshot_plugin.acp.reducer import AcpReducer, reduce_events
-from snapshot_plugin.errors import InvalidSnapshot
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.connected import connected, words
 

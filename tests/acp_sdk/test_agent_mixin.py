@@ -14,9 +14,8 @@ import pytest
 from acp import Agent
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
-from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotManager
-from snapshot_plugin.acp.sdk import SnapshotAgentMixin
-from snapshot_plugin.errors import InvalidInput, MissingExtra
+from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, MissingExtra, SnapshotManager
+from snapshot_plugin.acp.hosts.sdk_agent import SnapshotAgentMixin
 from tests.acp_sdk.agents.scripted import ScriptedAgent
 from tests.acp_sdk.connected import connected
 

@@ -18,22 +18,23 @@ import anyio.to_thread
 import pytest
 from acp.schema import ClientCapabilities, Implementation
 
-from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
-from snapshot_plugin.acp.sdk import Handshake, Restoration, resume_agent, resume_over
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     AgentUnavailable,
     FidelityNotMet,
+    FilesystemStore,
     InvalidInput,
     SessionLocked,
+    SnapshotManager,
     SnapshotNotFound,
 )
+from snapshot_plugin.acp.hosts.sdk_client import Handshake, Restoration
+from snapshot_plugin.acp.hosts.sdk_provider import resume_agent, resume_over
+from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.events import SessionRestored
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.acp_sdk.orchestrator import AGENT, PATIENCE, Orchestrator, new_session, prompt, recorded, said, shown
 
 pytestmark = pytest.mark.anyio

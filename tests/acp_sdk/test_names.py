@@ -9,8 +9,8 @@ import pytest
 
 import snapshot_plugin.acp.sdk as package
 import snapshot_plugin.adapters.acp_sdk as old_package
+from snapshot_plugin import MissingExtra
 from snapshot_plugin.acp.hosts.sdk_client import ClientHost, connect, tap_connection
-from snapshot_plugin.errors import MissingExtra
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from snapshot_plugin import AgentUnavailable
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
-from snapshot_plugin.errors import AgentUnavailable
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.system.processes import AgentProcess
 

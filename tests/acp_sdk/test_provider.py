@@ -10,16 +10,21 @@ from typing import Any
 import anyio
 import pytest
 
+from snapshot_plugin import (
+    AgentNoLoadSupport,
+    AgentUnavailable,
+    FilesystemStore,
+    InvalidInput,
+    MemoryStore,
+    SnapshotConfig,
+    SnapshotManager,
+    SnapshotNotFound,
+)
+from snapshot_plugin.acp.hosts.sdk_provider import AcpProvider, AcpSession
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
-from snapshot_plugin.acp.sdk import AcpProvider, AcpSession
-from snapshot_plugin.errors import AgentNoLoadSupport, AgentUnavailable, InvalidInput, SnapshotNotFound
-from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import RestoringProvider
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from tests.acp_sdk.orchestrator import AGENT, Orchestrator, prompt, said
 
 pytestmark = pytest.mark.anyio

@@ -13,15 +13,12 @@ import anyio
 import pytest
 from acp._transport import memory_transport_pair
 
-from snapshot_plugin.acp.sdk import record
-from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, SnapshotManager, SnapshotNotFound
+from snapshot_plugin.acp.hosts.sdk_client import record
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool_format import read_spool
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import utc_now
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.system import files
 from snapshot_plugin.testing.acp_client import Client, Handler, allow
 from tests.acp.proxied import proxied

@@ -14,8 +14,9 @@ import pytest
 from acp import schema
 from acp._transport import memory_transport_pair
 
-from snapshot_plugin.acp.sdk import record, resume_over
-from snapshot_plugin.manager.manager import SnapshotManager
+from snapshot_plugin import SnapshotManager
+from snapshot_plugin.acp.hosts.sdk_client import record
+from snapshot_plugin.acp.hosts.sdk_provider import resume_over
 from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt, said
 

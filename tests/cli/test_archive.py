@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore, bucket_at
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, Ran

@@ -8,11 +8,10 @@ import anyio
 import jsonschema
 import pytest
 
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.codec.document import message_of
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionSnapshot
+from snapshot_plugin.model import Metrics, PlanEntry, TextBlock, ToolCallBlock
 from snapshot_plugin.operations.comparing import Compared, compare_snapshots
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded

@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import open_store, persistent_session
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput, open_store, persistent_session
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.testing import make_snapshot

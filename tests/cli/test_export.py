@@ -13,7 +13,7 @@ import pytest
 from snapshot_plugin.exchange.bundle import unpack
 from snapshot_plugin.operations.exporting import Exported
 from snapshot_plugin.store.transfer import verified
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

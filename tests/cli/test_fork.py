@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from snapshot_plugin.model.snapshot import Metrics, Parent
+from snapshot_plugin.model import Metrics, Parent
 from snapshot_plugin.operations.branches import Forked, free_title
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, saved

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin import SnapshotError
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.terminal import Terminal

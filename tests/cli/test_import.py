@@ -17,8 +17,7 @@ from snapshot_plugin.cli.commands.import_ import Imported
 from snapshot_plugin.exchange.bundle import pack, unpack
 from snapshot_plugin.exchange.carrying import bring
 from snapshot_plugin.store.transfer import Copied
-from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.build import make_message
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import FilesystemStore, Message
-from snapshot_plugin.errors import KeyMissing
+from snapshot_plugin import FilesystemStore, KeyMissing, Message
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.operations import encrypting

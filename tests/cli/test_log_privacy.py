@@ -19,11 +19,9 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 
 import snapshot_plugin
+from snapshot_plugin import MemoryStore, SessionSnapshot, SnapshotManager
+from snapshot_plugin.acp.hosts.sdk_client import record
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
-from snapshot_plugin.acp.sdk import record
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.memory import MemoryStore
 from tests.acp_sdk.orchestrator import Orchestrator, connected, new_session, prompt
 from tests.manager.sessions import Chat, quick
 from tests.mcp.servers import environment

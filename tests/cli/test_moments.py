@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput
 from snapshot_plugin.operations.moments import moment
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, SnapshotManager
-from snapshot_plugin.errors import InvalidSessionId
+from snapshot_plugin import FilesystemStore, InvalidSessionId, SnapshotManager
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import Client

@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, SnapshotMeta
-from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
+from snapshot_plugin import FilesystemStore, InvalidInput, SnapshotMeta, SnapshotNotFound
 from snapshot_plugin.operations.references import find, resolve, short_ids
 from snapshot_plugin.testing import make_message, make_snapshot
 

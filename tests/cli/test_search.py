@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.snapshot import AgentInfo, Message, SessionConfig, SessionSnapshot
+from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.model import AgentInfo, SessionConfig, TextBlock, ToolCallBlock
 from snapshot_plugin.operations.searching import Searched
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests import forkserver

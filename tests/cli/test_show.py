@@ -12,10 +12,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.live.lease import FilePlace, Owner
 from snapshot_plugin.operations.showing import Shown
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal

@@ -10,8 +10,9 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
+from snapshot_plugin import SessionSnapshot
 from snapshot_plugin.cli.charts import Chart, bar, plot, sparkline, svg
-from snapshot_plugin.model.snapshot import AgentInfo, Metrics, SessionConfig, SessionSnapshot
+from snapshot_plugin.model import AgentInfo, Metrics, SessionConfig
 from snapshot_plugin.operations.statistics import Statistics
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved

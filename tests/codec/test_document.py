@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import SnapshotCorrupted
 from snapshot_plugin.codec.document import (
     StoredDocument,
     message_line,
@@ -22,7 +23,6 @@ from snapshot_plugin.codec.document import (
     section_line,
 )
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.errors import SnapshotCorrupted
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.tries import tries
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import SnapshotTampered, WrongKey
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import SnapshotTampered, WrongKey
 from tests.tries import tries
 
 STORE = "01jcstore0000000000000000a"

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
+from snapshot_plugin import Damaged, InvalidInput, InvalidSnapshot, SnapshotCorrupted, SnapshotTampered, WrongKey
 from snapshot_plugin.codec import compress, frame
 from snapshot_plugin.codec.compress import (
     Effort,
@@ -30,14 +31,6 @@ from snapshot_plugin.codec.compress import (
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame, open_meta, read_header
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import (
-    Damaged,
-    InvalidInput,
-    InvalidSnapshot,
-    SnapshotCorrupted,
-    SnapshotTampered,
-    WrongKey,
-)
 from tests.tries import tries
 
 LIBRARIES = {"zlib": zlib, "isal": isal_zlib}

@@ -16,14 +16,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import InvalidInput, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotTampered, WrongKey
 from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, hkdf, pack, unpack
-from snapshot_plugin.errors import (
-    InvalidInput,
-    InvalidSnapshotVersion,
-    SnapshotCorrupted,
-    SnapshotTampered,
-    WrongKey,
-)
 from tests.tries import tries
 
 STORE = "01jcstore0000000000000000a"

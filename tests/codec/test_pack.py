@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import SnapshotCorrupted, SnapshotTampered
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import Header, encode_frame, open_frame, open_meta
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.pack import Change, open_changes, packed, payload_size
-from snapshot_plugin.errors import SnapshotCorrupted, SnapshotTampered
 
 KEYS = SessionKeys(Keyset.new(), store_id="store", session_id="session")
 BOTH_KINDS = pytest.mark.parametrize("keys", [None, KEYS], ids=["plain", "encrypted"])

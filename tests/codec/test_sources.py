@@ -13,6 +13,7 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked
 
+from snapshot_plugin import KeyMissing, MissingExtra, SnapshotError
 from snapshot_plugin.codec.sources import (
     CommandKey,
     EnvironmentKey,
@@ -22,7 +23,6 @@ from snapshot_plugin.codec.sources import (
     Passphrase,
     source_from_environment,
 )
-from snapshot_plugin.errors import KeyMissing, MissingExtra, SnapshotError
 
 SECRET = "horse-battery-staple"
 

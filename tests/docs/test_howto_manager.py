@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
+from snapshot_plugin import SnapshotConfig
 from snapshot_plugin.live.outcome import Status
-from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.context import AgentContext
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"

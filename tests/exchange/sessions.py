@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from snapshot_plugin import MemoryStore, SessionSnapshot
-from snapshot_plugin.model.snapshot import SessionConfig
+from snapshot_plugin.model import SessionConfig
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests.unknown_fields import with_unknown
 
 NOW = datetime(2026, 11, 16, 4, 0, tzinfo=UTC)

@@ -15,22 +15,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin import FilesystemStore, RetentionPolicy
-from snapshot_plugin.codec.frame import MAGIC, encode_frame
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
+    FilesystemStore,
     InvalidInput,
     InvalidSessionId,
     InvalidSnapshotVersion,
     LimitExceeded,
+    RetentionPolicy,
     SnapshotCorrupted,
     SnapshotError,
     SnapshotNotFound,
 )
+from snapshot_plugin.codec.frame import MAGIC, encode_frame
 from snapshot_plugin.exchange.bundle import is_bundle, pack, unpack
 from snapshot_plugin.exchange.carrying import bring, collect
 from snapshot_plugin.exchange.edits import renamed
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing import make_snapshot
 from tests.exchange.sessions import fill, memory_store
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.tries import tries

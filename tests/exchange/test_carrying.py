@@ -10,24 +10,25 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from snapshot_plugin import FilesystemStore, MemoryStore
-from snapshot_plugin.codec.frame import encode_frame
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Conflict,
+    FilesystemStore,
     InvalidInput,
     InvalidSessionId,
+    MemoryStore,
     SessionLocked,
     SnapshotCorrupted,
+    SnapshotManager,
     StoreUnavailable,
 )
+from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.exchange.carrying import Arrival, as_copies, bring, carrier, collect
 from snapshot_plugin.exchange.edits import moved, renamed
 from snapshot_plugin.exchange.redacting import redacted
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests.exchange.sessions import NOW, fill, memory_store
 
 pytestmark = pytest.mark.anyio

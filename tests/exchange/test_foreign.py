@@ -11,13 +11,12 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import MemoryStore, SessionSnapshot
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
+from snapshot_plugin import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion, MemoryStore, SessionSnapshot
 from snapshot_plugin.exchange.reading import FORMATS, read_sessions
 from snapshot_plugin.exchange.rendering import document_of
-from snapshot_plugin.model.content import ResourceLinkBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
+from snapshot_plugin.model import ResourceLinkBlock, ThoughtBlock, ToolCallBlock, UnknownBlock
 from snapshot_plugin.store.transfer import verified
-from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing import make_snapshot
 from tests.exchange.sessions import NOW
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.tries import some_of

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.exchange.html import to_html
-from snapshot_plugin.model.snapshot import AgentInfo, SessionConfig
-from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.model import AgentInfo, SessionConfig
+from snapshot_plugin.testing import make_snapshot
 from tests.exchange.test_markdown import HOSTILE
 from tests.tries import tries
 

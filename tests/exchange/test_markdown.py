@@ -17,15 +17,16 @@ from snapshot_plugin.exchange.rendering import TextForm, render
 from snapshot_plugin.model import (
     Block,
     ImageBlock,
+    Metrics,
     ResourceBlock,
     ResourceLinkBlock,
+    Role,
     TextBlock,
     ThoughtBlock,
     ToolCallBlock,
     parse_block,
 )
-from snapshot_plugin.model.snapshot import Metrics, Role
-from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.testing import make_snapshot
 from tests.tries import tries
 
 WHEN = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)

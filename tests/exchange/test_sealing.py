@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from snapshot_plugin import Damaged, InvalidSnapshotVersion, KeyMissing, WrongKey
 from snapshot_plugin.codec.sources import EnvironmentKey, Passphrase
-from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, KeyMissing, WrongKey
 from snapshot_plugin.exchange.sealing import is_sealed, seal, unseal
 from tests.exchange.sessions import NOW
 

@@ -7,13 +7,20 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, MemoryStore, RetentionPolicy
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    InvalidSnapshotVersion,
+    MemoryStore,
+    RetentionPolicy,
+    SnapshotCorrupted,
+    SnapshotNotFound,
+)
 from snapshot_plugin.codec.frame import encode_frame
-from snapshot_plugin.errors import Conflict, InvalidSnapshotVersion, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 
 pytestmark = pytest.mark.anyio

@@ -9,16 +9,21 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import (
+    FilesystemStore,
+    SessionSnapshot,
+    SnapshotCorrupted,
+    SnapshotError,
+    SnapshotRef,
+    SnapshotTampered,
+)
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import encode_frame, open_frame
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
-from snapshot_plugin.errors import SnapshotCorrupted, SnapshotError, SnapshotTampered
-from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.model.snapshot import SessionSnapshot, origin_of
+from snapshot_plugin.model.snapshot import origin_of
 from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.core import StoreCore
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_snapshot
 
 KEY = generate_key(random=lambda size: b"k" * size)

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    InvalidSessionId,
+    InvalidSnapshot,
+    Message,
+    RetentionPolicy,
+)
 from snapshot_plugin.codec.document import message_line
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot
-from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin.model import ToolCallBlock
 from snapshot_plugin.store.engine import StoreLimits
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, names_in, segments_of, store_at, version
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

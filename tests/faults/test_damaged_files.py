@@ -10,10 +10,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin import Damaged, FilesystemStore, SnapshotError, SnapshotNotFound, WrongKey
 from snapshot_plugin.codec.frame import read_header
-from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound, WrongKey
 from snapshot_plugin.store.base import StoredSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.faults.support import (
     PLAIN_AND_ENCRYPTED,
     every_flip,

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import InvalidSnapshotVersion
 from snapshot_plugin.codec import frame as codec
 from snapshot_plugin.codec.compress import stored_size
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.frame import MAX_FRAME, PREFIX, TRAILER, encode_frame, open_frame
-from snapshot_plugin.errors import (
-    InvalidSnapshotVersion,
-)
-from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.model import CURRENT_VERSION
 from tests.faults.support import (
     KEY,
     PLAIN_AND_ENCRYPTED,

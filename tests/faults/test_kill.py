@@ -14,8 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.errors import SnapshotNotFound
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin import FilesystemStore, SnapshotNotFound
 from tests.faults.support import PLAIN_AND_ENCRYPTED, store_at, version
 from tests.faults.victim import live_a_life
 from tests.manager.processes import heard, python, tell

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import RetentionPolicy, SessionSnapshot, SnapshotCorrupted, SnapshotTampered
 from snapshot_plugin.codec.frame import open_frame
 from snapshot_plugin.codec.scan import scan
-from snapshot_plugin.errors import (
-    SnapshotCorrupted,
-    SnapshotTampered,
-)
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.testing import make_snapshot
 from tests.faults.support import (
     KEY,

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import Conflict, FilesystemStore, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.codec.pack import packed
-from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.store import rewrite, segments
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.faults.support import store_at, version
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import SessionSnapshot, SnapshotCorrupted
 from snapshot_plugin.codec.frame import read_header
-from snapshot_plugin.errors import SnapshotCorrupted
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.segments import SegmentFiles
 from snapshot_plugin.testing import make_snapshot
 from tests.faults.support import PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at

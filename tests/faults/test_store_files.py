@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Damaged,
     InvalidInput,
     InvalidSnapshotVersion,
@@ -23,6 +22,7 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
     WrongKey,
 )
+from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.store.base import StoredSnapshot
 from tests.faults.support import (
     KEY,

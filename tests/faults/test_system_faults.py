@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, StoreUnavailable
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin import Conflict, FilesystemStore, RetentionPolicy, StoreUnavailable
 from tests.faults.support import (
     KEY,
     PLAIN_AND_ENCRYPTED,

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    RetentionPolicy,
+    SessionLocked,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.codec.pack import packed
-from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
-from snapshot_plugin.model.policy import RetentionPolicy, plan
+from snapshot_plugin.model.policy import plan
 from snapshot_plugin.store import segments
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.walk import find
 from tests.faults.support import (
     PLAIN_AND_ENCRYPTED,

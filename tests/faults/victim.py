@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin import RetentionPolicy
 from tests.faults.support import store_at, version
 
 FRAMES = 2

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import InvalidInput, InvalidSnapshotVersion, Message, SnapshotCorrupted
 from snapshot_plugin.codec.document import message_line
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.exchange.html import to_html
 from snapshot_plugin.exchange.markdown import to_markdown
 from snapshot_plugin.frameworks import (
@@ -29,9 +29,8 @@ from snapshot_plugin.frameworks.conversations import (
     title_of,
 )
 from snapshot_plugin.frameworks.sessions import new_session
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.model.repair import repair
-from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.operations.transcript import said_of
 from tests.tries import tries
 

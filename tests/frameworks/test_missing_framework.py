@@ -7,7 +7,7 @@ from importlib import import_module, metadata
 
 import pytest
 
-from snapshot_plugin.errors import MissingExtra
+from snapshot_plugin import MissingExtra
 
 ADAPTERS = {
     "agent_framework": ("agent-framework", "agent_framework"),

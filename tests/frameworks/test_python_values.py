@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput
 from snapshot_plugin.frameworks.python_values import ValueCodec, key_of
 from tests.tries import tries
 

@@ -12,8 +12,18 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    InvalidInput,
+    InvalidSessionId,
+    Message,
+    SessionSnapshot,
+    SnapshotCorrupted,
+    SnapshotError,
+    open_store,
+)
 from snapshot_plugin.codec.sources import CommandKey
-from snapshot_plugin.errors import Conflict, InvalidInput, InvalidSessionId, SnapshotCorrupted, SnapshotError
 from snapshot_plugin.frameworks.checkpoints import Checkpoints
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
@@ -25,9 +35,6 @@ from snapshot_plugin.frameworks.sessions import (
     session_id_for,
     shared_session,
 )
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.store import open_store
-from snapshot_plugin.store.filesystem import FilesystemStore
 
 
 def adding(text: str) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 
 from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
 from snapshot_plugin.manager.branches import branched, save_branch
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Metrics, PlanEntry, SessionConfig
+from snapshot_plugin.model import AgentInfo, McpServer, Metrics, PlanEntry, SessionConfig, TextBlock, ToolCallBlock
 from snapshot_plugin.testing import FixedClock
 
 __all__ = ["NOW", "Frozen", "Scrubber", "fill", "pretty"]

@@ -25,10 +25,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from snapshot_plugin import FilesystemStore
+from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.cli import COMMANDS, main
 from snapshot_plugin.cli.commands.schema import schemas
-from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.serve import MemoryServer
 from snapshot_plugin.memory.server.tools import ServedProject

@@ -14,13 +14,12 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, SessionSnapshot
+from snapshot_plugin import Damaged, FilesystemStore, SessionSnapshot
 from snapshot_plugin.codec.sources import KeyFile
-from snapshot_plugin.errors import Damaged
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.places import user_state_dir
+from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.working_memory import WorkingMemory
-from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.operations.log import log_path
 from snapshot_plugin.testing import make_message
 from tests.cli.conftest import Asnap, asnap, home  # noqa: F401 — pytest uses them

@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore, KeyMissing, RetentionPolicy
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.codec.sources import KeyFile
-from snapshot_plugin.errors import KeyMissing
 from snapshot_plugin.migrate import load_document
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import CURRENT_VERSION
+from snapshot_plugin.model import CURRENT_VERSION
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import rewrite
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_message
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -19,15 +19,12 @@ from typing import Any
 
 import anyio
 
+from snapshot_plugin import FilesystemStore, RetentionPolicy, SessionSnapshot, SnapshotMeta
 from snapshot_plugin.codec.document import GROUPS, StoredDocument, plain_digest, section_line
 from snapshot_plugin.codec.frame import Header, encode_frame
 from snapshot_plugin.codec.sources import KeyFile, KeySource
-from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.model import new_id
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 
 KEY = "asnap-key-" + base64.urlsafe_b64encode(b"golden store; this is no secret!").decode().rstrip("=")

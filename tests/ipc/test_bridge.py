@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotManager
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotConfig, SnapshotManager, StoreUnavailable
 from snapshot_plugin.ipc.bridge import Bridge
 from snapshot_plugin.ipc.requests import REQUESTS
 from snapshot_plugin.ipc.serve import serve
 from snapshot_plugin.ipc.state import ClientState
-from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model import ToolCallBlock
 from snapshot_plugin.store.base import SnapshotStore, Trashed
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.testing.build import make_message, make_snapshot
+from snapshot_plugin.testing import make_message, make_snapshot
 
 pytestmark = pytest.mark.anyio
 IO = Path("/proc/self/io")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.live.label import apply_label
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 PATIENCE = 60.0

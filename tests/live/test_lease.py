@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pytest
 
-from snapshot_plugin.errors import SessionLocked, StoreUnavailable
+from snapshot_plugin import SessionLocked, StoreUnavailable
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from tests.manager.processes import PATIENCE, heard, python, tell
 from tests.unknown_fields import with_unknown

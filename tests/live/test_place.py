@@ -10,13 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, SessionLocked
+from snapshot_plugin import Conflict, FilesystemStore, MemoryStore, SessionLocked
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import held_alone, must_be_recovered, place_of
 from snapshot_plugin.live.ports import LivePlace
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.system import files
 from snapshot_plugin.testing import LiveContract, make_snapshot
 from tests.live.events import NOW

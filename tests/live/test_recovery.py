@@ -14,20 +14,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSnapshot, StoreUnavailable
-from snapshot_plugin.live.lease import Lease, Owner, lease_of
-from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidSnapshot,
+    MemoryStore,
+    Message,
+    SessionSnapshot,
+    SnapshotRef,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import FilePlace, Lease, Owner, lease_of
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.live.storing import run_async
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
+from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.operations.session_rows import session_rows
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, output_of, python
 from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.tries import tries

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore, SnapshotManager
 from snapshot_plugin.live import spool, spool_format
-from snapshot_plugin.live.lease import Lease, Owner
-from snapshot_plugin.live.place import FilePlace
+from snapshot_plugin.live.lease import FilePlace, Lease, Owner
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import KNOWN, reduced
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.live.events import NOW, blank
 
 RECOVERING = """

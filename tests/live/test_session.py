@@ -11,16 +11,23 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Fenced, InvalidInput, KeyMissing, SessionLocked, SnapshotError, StoreUnavailable
-from snapshot_plugin.live.place import FileHold, FilePlace
+from snapshot_plugin import (
+    Fenced,
+    FilesystemStore,
+    InvalidInput,
+    KeyMissing,
+    MemoryStore,
+    SessionLocked,
+    SnapshotError,
+    SnapshotRef,
+    StoreUnavailable,
+)
+from snapshot_plugin.live.lease import FileHold, FilePlace
 from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
-from snapshot_plugin.model.meta import SnapshotRef
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore
 from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 

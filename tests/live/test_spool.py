@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
 from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool import Spool, framed

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import anyio
 import anyio.lowlevel
 
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin import SnapshotConfig, SnapshotManager
 from snapshot_plugin.manager.events import Event
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.testing import make_message, make_snapshot
 

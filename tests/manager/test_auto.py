@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import FilesystemStore, MemoryStore, StoreUnavailable
 from snapshot_plugin.live.schedule import Schedule, backoff
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.system.files import locked
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.sessions import PATIENCE, Chat, managing

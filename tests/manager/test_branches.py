@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from snapshot_plugin import MemoryStore
-from snapshot_plugin.errors import Conflict
+from snapshot_plugin import Conflict, MemoryStore
 from snapshot_plugin.manager.branches import branched, merged, save_branch
 from snapshot_plugin.manager.working_memory import PIN
 from snapshot_plugin.testing import make_message, make_snapshot

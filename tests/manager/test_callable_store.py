@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin import Conflict, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.manager.callable_store import CallableStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_message, make_snapshot

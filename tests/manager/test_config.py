@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, InvalidPolicy
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin import InvalidInput, InvalidPolicy, RetentionPolicy, SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.model.policy import RetentionPolicy
 
 Write = Callable[[str, str], Path]
 

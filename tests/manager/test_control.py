@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin import InvalidInput, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.manager import control
 from snapshot_plugin.manager.control import MAX_LINE, Answer, Handler, ask_owner, serve_control

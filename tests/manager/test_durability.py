@@ -13,19 +13,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, SnapshotManager, StoreUnavailable
 from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.errors import InvalidInput, StoreUnavailable
-from snapshot_plugin.live.lease import lease_of
-from snapshot_plugin.live.place import FileHold
+from snapshot_plugin.live.lease import FileHold, lease_of
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.operations.log import Operation
 from snapshot_plugin.operations.undo import take_back
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, python
 from tests.manager.sessions import AsyncChat, Chat, managing
 

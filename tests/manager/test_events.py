@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import anyio
 import pytest
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput, MemoryStore, SnapshotManager
 from snapshot_plugin.manager.events import (
     QUEUE_SIZE,
     Event,
@@ -21,8 +21,6 @@ from snapshot_plugin.manager.events import (
     SnapshotFailed,
     SnapshotSkipped,
 )
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.sessions import PATIENCE, Chat, Diary, managing, quick
 
 pytestmark = pytest.mark.anyio

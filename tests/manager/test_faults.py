@@ -11,19 +11,19 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Conflict,
+    FilesystemStore,
     InvalidInput,
     InvalidSnapshot,
+    MemoryStore,
     SessionLocked,
     SnapshotError,
+    SnapshotManager,
     StoreUnavailable,
 )
 from snapshot_plugin.manager.events import Event, SnapshotCreated, SnapshotFailed
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model import SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.s3 import ObjectStore, bucket_at
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore, FixedClock, every, make_message, make_snapshot
 from tests.manager.sessions import PATIENCE, AsyncChat, Chat, Diary, managing, quick

@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.recovery import recover
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.live.events import NOW, reduce_said, texts
 from tests.manager.processes import heard, python
 

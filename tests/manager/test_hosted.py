@@ -8,13 +8,18 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    MemoryStore,
+    SessionLocked,
+    SnapshotManager,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.hop import in_thread
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.live.events import PATIENCE, Said, blank, texts
 from tests.manager.sessions import Chat, managing

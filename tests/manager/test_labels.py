@@ -10,16 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    MemoryStore,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotMeta,
+    SnapshotNotFound,
+)
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.manager.labels import checked_label, checked_name, label
 from snapshot_plugin.model.ids import is_reference
-from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.operations.references import Target, resolve
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.manager.processes import PATIENCE, heard, python, tell
 from tests.manager.sessions import AsyncChat, Chat, managing

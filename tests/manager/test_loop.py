@@ -10,11 +10,10 @@ import anyio
 import pytest
 from blockbuster import BlockBuster, BlockingError, blockbuster_ctx
 
+from snapshot_plugin import FilesystemStore, SnapshotError
 from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.manager.events import SnapshotCreated
 from snapshot_plugin.model import SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.manager.sessions import Chat, managing
 

@@ -10,14 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import FilesystemStore, Message, SessionSnapshot, SnapshotManager, StoreUnavailable
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.system import files
 
 pytestmark = pytest.mark.anyio

@@ -14,18 +14,23 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, SessionLocked, SnapshotNotFound
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    InvalidSessionId,
+    MemoryStore,
+    SessionLocked,
+    SnapshotManager,
+    SnapshotNotFound,
+)
 from snapshot_plugin.manager.events import (
     SessionRestored,
     SnapshotCreated,
     SnapshotFailed,
     SnapshotSkipped,
 )
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import LocalPlace, Snapshottable, adapt
 from snapshot_plugin.model import Message, SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.manager.sessions import PATIENCE, Chat, Diary, managing, quick
 

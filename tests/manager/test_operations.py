@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
+from snapshot_plugin import SessionLocked, StoreUnavailable
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.errors import SessionLocked, StoreUnavailable
 from snapshot_plugin.operations.log import LineFile, Operation, OperationLog, log_path, newest_to_undo
 from snapshot_plugin.system.files import locked
 from snapshot_plugin.testing import FixedClock

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotNotFound
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    MemoryStore,
+    RetentionPolicy,
+    SessionLocked,
+    SnapshotMeta,
+    SnapshotNotFound,
+)
 from snapshot_plugin.live.lease import Lease, Owner, lease_of
 from snapshot_plugin.manager.forgetting import (
     drop_snapshots,
@@ -18,12 +26,8 @@ from snapshot_plugin.manager.forgetting import (
     surplus_sessions,
 )
 from snapshot_plugin.model.ids import companions
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.operations.log import Operation, OperationLog
 from snapshot_plugin.operations.undo import is_purged, record_undo, take_back
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

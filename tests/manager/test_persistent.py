@@ -14,23 +14,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
+    FilesystemStore,
     InvalidInput,
     InvalidSessionId,
     InvalidSnapshot,
     KeyMissing,
+    MemoryStore,
     SessionLocked,
+    SnapshotConfig,
     StoreUnavailable,
 )
-from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.context import AgentContext, AgentReader
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.manager.opening import open_configured_store, open_place
 from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
 from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model import Message
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, FixedClock, every, make_snapshot
 from tests.manager.sessions import PATIENCE, Diary
 from tests.tries import tries

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot, StoreUnavailable
+from snapshot_plugin import (
+    FilesystemStore,
+    InvalidInput,
+    InvalidSessionId,
+    InvalidSnapshot,
+    MemoryStore,
+    StoreUnavailable,
+)
 from snapshot_plugin.manager.events import PartNotKept
 from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import make_snapshot
 from tests.manager.sessions import Diary
 

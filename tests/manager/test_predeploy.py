@@ -8,14 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, StoreUnavailable
-from snapshot_plugin.live.lease import Owner
+from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, SnapshotManager, StoreUnavailable
+from snapshot_plugin.live.lease import FilePlace, Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
-from snapshot_plugin.live.place import FilePlace
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.predeploy import answer_request
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.processes import PATIENCE, heard, python
 from tests.manager.sessions import AsyncChat, Chat, managing

@@ -9,23 +9,23 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     AgentNoLoadSupport,
+    FilesystemStore,
     InvalidSnapshotVersion,
+    MemoryStore,
     SessionLocked,
+    SnapshotConfig,
     SnapshotCorrupted,
+    SnapshotManager,
+    SnapshotRef,
     StoreUnavailable,
 )
-from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.events import SessionRestored, SnapshotFailed, SnapshotSkipped
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import Grade, RestoredAs
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK, create_or_resume_session, stop_session
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot
-from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store import core
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyStore, every
 from tests.manager.sessions import Chat, managing
 

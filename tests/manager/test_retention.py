@@ -19,9 +19,9 @@ from snapshot_plugin import (
     SnapshotStore,
 )
 from snapshot_plugin.manager.events import EventBus, Reporter
+from snapshot_plugin.manager.ports import utc_now
+from snapshot_plugin.manager.resume import BEFORE_FALLBACK
 from snapshot_plugin.manager.retention import Retention
-from snapshot_plugin.model.policy import BEFORE_FALLBACK
-from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.store.base import ForgetResult
 from snapshot_plugin.testing import make_snapshot
 from tests.manager.sessions import Chat

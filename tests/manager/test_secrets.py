@@ -5,17 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    MemoryStore,
+    Message,
+    SessionLocked,
+    SnapshotCorrupted,
+    SnapshotNotFound,
+)
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.model.content import ToolCallBlock
+from snapshot_plugin.model import ToolCallBlock
 from snapshot_plugin.model.redact import redact
-from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.operations.log import Operation
 from snapshot_plugin.operations.secrets import find_secrets, take_secrets_out
 from snapshot_plugin.operations.undo import take_back
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -12,11 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotManager
 from snapshot_plugin.live.lease import lease_of
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.signals import UNSAVED, SaveOnSignal
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
 from tests.manager.processes import PATIENCE, heard, python
 from tests.manager.sessions import quick
 

@@ -12,7 +12,7 @@ from opentelemetry.metrics import Histogram, Meter, NoOpMeter, NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import MemoryStore, SnapshotManager, StoreUnavailable
 from snapshot_plugin.manager.events import (
     Event,
     SessionRecovered,
@@ -21,9 +21,7 @@ from snapshot_plugin.manager.events import (
     SnapshotFailed,
     SnapshotSkipped,
 )
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.telemetry import WINDOW, EventMetrics, opentelemetry_subscriber, quantiles
-from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.testing import Fault, FaultyCall, FaultyStore
 from tests.manager.sessions import Chat, quick
 

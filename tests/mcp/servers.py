@@ -17,13 +17,12 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
 import snapshot_plugin
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin import MemoryStore, SnapshotConfig
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.serve import MemoryServer
 from snapshot_plugin.memory.server.tools import ServedProject
 from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.store.memory import MemoryStore
 
 _SOURCE = Path(snapshot_plugin.__file__).parent.parent
 

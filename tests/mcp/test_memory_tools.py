@@ -11,7 +11,7 @@ import pytest
 from mcp_types import TextContent
 
 from snapshot_plugin.memory import files
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 from tests.mcp.servers import connected, refused, told
 
 pytestmark = pytest.mark.anyio

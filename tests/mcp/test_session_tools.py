@@ -15,16 +15,12 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
+from snapshot_plugin import FilesystemStore, MemoryStore, Message, SessionSnapshot, SnapshotManager
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.manager.control import serve_control
-from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import adapt
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.snapshot import AgentInfo, McpServer, Message, SessionConfig, SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.testing.build import make_snapshot
+from snapshot_plugin.model import AgentInfo, McpServer, SessionConfig, TextBlock, ToolCallBlock, new_id
+from snapshot_plugin.testing import make_snapshot
 from tests import forkserver
 from tests.mcp.servers import code_of, connected, environment, refused, told
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

@@ -21,11 +21,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ListRootsResult, Root
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput, MemoryStore
 from snapshot_plugin.memory import literal_project
 from snapshot_plugin.memory.server.serve import MemoryServer, http_app
 from snapshot_plugin.memory.server.tools import ServedProject
-from snapshot_plugin.store.memory import MemoryStore
 from tests import forkserver
 from tests.mcp.servers import command, environment, refused, told, work_in
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 from tests.memory.opening import Opener, opener
 
 

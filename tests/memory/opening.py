@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from snapshot_plugin.memory import ProjectMemory
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 
 Opener = Callable[..., ProjectMemory]
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     InvalidInput,
     LimitExceeded,
     MemoryReadOnly,
@@ -21,7 +21,7 @@ from snapshot_plugin.errors import (
 )
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, engine, files
 from snapshot_plugin.system.files import locked, write_all
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 from tests.memory.opening import Opener, names_in, opener, stored_text
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

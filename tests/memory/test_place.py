@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, NotFound, StoreUnavailable
+from snapshot_plugin import InvalidInput, NotFound, StoreUnavailable
 from snapshot_plugin.memory import ProjectMemory, find_project, literal_project
 from tests.memory.opening import Opener, opener
 

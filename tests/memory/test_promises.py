@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import StoreUnavailable
 from snapshot_plugin.memory import Baseline, NoiseRule
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 from tests.memory.opening import Opener
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput
 from snapshot_plugin.memory import MemoryLimits
 from snapshot_plugin.memory.documents import MemoryDocument
 from snapshot_plugin.memory.entries import KINDS, moment_in, parse

@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin.errors import LimitExceeded, NotFound, StoreUnavailable
+from snapshot_plugin import LimitExceeded, NotFound, StoreUnavailable
 from snapshot_plugin.memory import Baseline, MemoryLimits, NoiseRule, ProjectMemory, files
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock
 from tests.memory.opening import Opener, names_in
 
 pytestmark = pytest.mark.anyio

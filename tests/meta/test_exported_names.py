@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import snapshot_plugin
-from snapshot_plugin import errors
-from snapshot_plugin.errors import EXIT_CODES, SnapshotError
+from snapshot_plugin import SnapshotError, errors
+from snapshot_plugin.errors import EXIT_CODES
 
 DESIGNED = [
     "FilesystemStore",

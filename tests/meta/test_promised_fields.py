@@ -13,8 +13,7 @@ import pytest
 from pydantic_core import to_json
 
 from snapshot_plugin import FilesystemStore, Message, SessionSnapshot, SnapshotMeta
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
-from snapshot_plugin.model.snapshot import CURRENT_VERSION, Metrics, SessionConfig
+from snapshot_plugin.model import CURRENT_VERSION, Metrics, SessionConfig, TextBlock, ToolCallBlock
 from snapshot_plugin.model.value import Value
 
 Stored = tuple[SessionSnapshot, SnapshotMeta]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
+from snapshot_plugin import InvalidInput, InvalidSnapshot, InvalidSnapshotVersion
 from snapshot_plugin.migrate import CHAIN, Chain, MigrationStep, StepInfo, load_document, migrate, plan_migration
 from snapshot_plugin.model import CURRENT_VERSION
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSnapshot, InvalidSnapshotVersion
+from snapshot_plugin import InvalidSnapshot, InvalidSnapshotVersion
 from snapshot_plugin.exchange.foreign.dumps import as_document
 from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
 from snapshot_plugin.migrate import migrate as migrate_document

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin import InvalidSnapshot
 from snapshot_plugin.exchange.foreign.dumps import as_document
 from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
 from snapshot_plugin.migrate import migrate as migrate_document

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.content import (
+from snapshot_plugin import InvalidSnapshot, Message
+from snapshot_plugin.model import (
     AudioBlock,
     ImageBlock,
     ResourceBlock,
@@ -22,7 +22,6 @@ from snapshot_plugin.model.content import (
     parse_block,
 )
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList
-from snapshot_plugin.model.snapshot import Message
 from tests.tries import tries
 
 JSON = st.recursive(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.model import Metrics, PlanEntry, SessionConfig, TextBlock, ToolCallBlock
 from snapshot_plugin.model.align import align
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.diff import Change, MessageChange, MetricsDelta, PlanChange, SnapshotDiff, ToolRun, diff
-from snapshot_plugin.model.snapshot import Message, Metrics, PlanEntry, SessionConfig, SessionSnapshot
 from tests.tries import tries
 from tests.unknown_fields import with_unknown
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSnapshot
+from snapshot_plugin import InvalidSnapshot
 from snapshot_plugin.model.frozen import FrozenDict, FrozenList, freeze, thaw
 from tests.tries import tries
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSessionId
-from snapshot_plugin.model.ids import MAX_ID_BYTES, check_session_id, dirname_of, new_id, session_id_of, short_id
+from snapshot_plugin import InvalidSessionId
+from snapshot_plugin.model import check_session_id, new_id
+from snapshot_plugin.model.ids import MAX_ID_BYTES, dirname_of, session_id_of, short_id
 from tests.tries import tries
 
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId, InvalidSnapshot
+from snapshot_plugin import InvalidInput, InvalidSessionId, InvalidSnapshot, Message, SessionSnapshot
+from snapshot_plugin.model import Metrics, Parent, PlanEntry
 from snapshot_plugin.model.lineage import Branch, ancestors, family_tree, fork
-from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
 from tests.tries import tries
 from tests.unknown_fields import with_unknown
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput, InvalidSessionId
+from snapshot_plugin import InvalidInput, InvalidSessionId, Message, SessionSnapshot
+from snapshot_plugin.model import Metrics, Parent, PlanEntry
 from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.merge import FROM, OTHER, Kinship, Merged, MergeSide, kinship, merge
-from snapshot_plugin.model.snapshot import Message, Metrics, Parent, PlanEntry, SessionSnapshot
 from snapshot_plugin.model.three_way import ABSENT, three_way
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.tries import tries

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from snapshot_plugin.errors import InvalidInput, InvalidPolicy, InvalidSnapshot
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotState
-from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
+from snapshot_plugin import InvalidInput, InvalidPolicy, InvalidSnapshot, RetentionPolicy, SnapshotMeta
+from snapshot_plugin.model.meta import SnapshotState
+from snapshot_plugin.model.policy import Decision, plan
 from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

@@ -16,12 +16,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.content import ImageBlock, TextBlock, ToolCallBlock, parse_block
+from snapshot_plugin import InvalidSnapshot, Message, SessionSnapshot
+from snapshot_plugin.model import (
+    ImageBlock,
+    McpServer,
+    Parent,
+    SessionConfig,
+    TextBlock,
+    ToolCallBlock,
+    parse_block,
+)
 from snapshot_plugin.model.frozen import FrozenDict, freeze
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.secret_shapes import RULES, Rule
-from snapshot_plugin.model.snapshot import McpServer, Message, Parent, SessionConfig, SessionSnapshot
 from tests.model.secret_corpus import LOOK_ALIKES, Secret
 from tests.model.secret_corpus import SECRETS as CORPUS
 from tests.model.secret_corpus_in_use import HARMLESS as HARMLESS_IN_USE

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock, parse_block
+from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.model import Block, TextBlock, ThoughtBlock, ToolCallBlock, parse_block
 from snapshot_plugin.model.repair import Notice, is_outcome_unknown, repair
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from tests.tries import tries
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.model.snapshot import Message
+from snapshot_plugin import Message
 from snapshot_plugin.model.splice import Splice, splice_between
 from tests.tries import tries
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.model.meta import SnapshotMeta
+from snapshot_plugin import SnapshotMeta
 from snapshot_plugin.model.statistics import (
     By,
     Counted,

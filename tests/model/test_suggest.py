@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.snapshot import Message, SessionConfig, SessionSnapshot
+from snapshot_plugin import Message, SessionSnapshot
+from snapshot_plugin.model import SessionConfig, ToolCallBlock
 from snapshot_plugin.model.suggest import suggest_tags
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.tries import tries

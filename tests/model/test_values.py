@@ -14,20 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from snapshot_plugin.errors import InvalidSnapshot
-from snapshot_plugin.model.content import ImageBlock, TextBlock
-from snapshot_plugin.model.frozen import FrozenDict
-from snapshot_plugin.model.meta import SnapshotMeta, summary_of
-from snapshot_plugin.model.snapshot import (
+from snapshot_plugin import InvalidSnapshot, Message, SessionSnapshot, SnapshotMeta
+from snapshot_plugin.model import (
     AgentInfo,
+    ImageBlock,
     McpServer,
-    Message,
     Metrics,
     Parent,
     PlanEntry,
     SessionConfig,
-    SessionSnapshot,
+    TextBlock,
 )
+from snapshot_plugin.model.frozen import FrozenDict
+from snapshot_plugin.model.meta import summary_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Value
 from tests.tries import tries

@@ -10,19 +10,17 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin.errors import Fenced, StoreUnavailable
+from snapshot_plugin import Fenced, Message, SessionSnapshot, StoreUnavailable
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.recovery import recover, upto_of
 from snapshot_plugin.live.rows import RowHold
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.model.ids import short_id
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.outcomes import LostConnection
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.postgres.test_live import let_lease_end
 
 PATIENCE = 60

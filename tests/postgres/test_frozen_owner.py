@@ -12,7 +12,7 @@ import anyio
 import psycopg
 import pytest
 
-from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin import SessionLocked
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.live.recovery import recover
@@ -20,8 +20,7 @@ from snapshot_plugin.live.rows import RowHold
 from snapshot_plugin.store.postgres import database
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.postgres.freezing_proxy import FreezingProxy
 from tests.postgres.test_live import let_lease_end
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import SessionSnapshot, SnapshotManager, create_or_resume_session, persistent_session
-from snapshot_plugin.errors import Fenced, SessionLocked
+from snapshot_plugin import (
+    Fenced,
+    SessionLocked,
+    SessionSnapshot,
+    SnapshotManager,
+    create_or_resume_session,
+    persistent_session,
+)
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
 from tests.postgres.test_live import let_lease_end

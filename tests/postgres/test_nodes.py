@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from snapshot_plugin.errors import SessionLocked
+from snapshot_plugin import SessionLocked
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.store.postgres.address import Address

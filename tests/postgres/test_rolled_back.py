@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing.acp_client import Client

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.model.ids import new_id
+from snapshot_plugin.model import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.pool import TimedConnection

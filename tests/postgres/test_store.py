@@ -11,9 +11,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from snapshot_plugin import open_store
-from snapshot_plugin.codec.frame import read_header
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Conflict,
     InvalidInput,
     InvalidSnapshotVersion,
@@ -21,18 +19,19 @@ from snapshot_plugin.errors import (
     StoreForbidden,
     StoreNotFound,
     StoreUnavailable,
+    open_store,
 )
+from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.model.snapshot import with_upto
+from snapshot_plugin.live.recovery import with_upto
+from snapshot_plugin.model import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database, Row
 from snapshot_plugin.store.postgres.outcomes import LostConnection
 from snapshot_plugin.store.postgres.pool import Pool
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing import make_message, make_snapshot
-from snapshot_plugin.testing.clock import FixedClock
+from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 
 
 @pytest.fixture

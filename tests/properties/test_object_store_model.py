@@ -21,9 +21,14 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from obstore.store import MemoryStore as Objects
 
-from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound, StoreUnavailable
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin import (
+    Conflict,
+    RetentionPolicy,
+    SessionLocked,
+    SessionSnapshot,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.store import bucket, s3
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.s3 import ObjectStore

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapshot_plugin import MemoryStore, SessionSnapshot
 from snapshot_plugin.acp.compare import compare
 from snapshot_plugin.acp.notes import lost_note, transcript_note
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin.model import ToolCallBlock
 from tests.acp.events import BLANK, NOW, prompt, recorded, recording, said, stop, tool, update
 from tests.tries import tries
 

@@ -11,12 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from snapshot_plugin import Conflict, FilesystemStore, Message, RetentionPolicy, SessionSnapshot
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import KeySource, Passphrase
-from snapshot_plugin.errors import Conflict
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import Message, SessionSnapshot
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.tries import tries
 

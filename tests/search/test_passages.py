@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.model.content import TextBlock, ToolCallBlock
+from snapshot_plugin import Message
+from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.model.redact import redact
-from snapshot_plugin.model.snapshot import Message
 from snapshot_plugin.search.passages import passages
 from tests.model.test_redact import ASSIGNMENTS, MORE_TOKENS, TOKENS
 from tests.tries import tries

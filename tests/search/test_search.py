@@ -10,9 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import MemoryStore
-from snapshot_plugin.model.content import ImageBlock, TextBlock, ThoughtBlock, ToolCallBlock
-from snapshot_plugin.model.snapshot import Message, PlanEntry
+from snapshot_plugin import MemoryStore, Message
+from snapshot_plugin.model import ImageBlock, PlanEntry, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.search.content import all_indexed, put, read_entry
 from snapshot_plugin.search.database import heads
 from snapshot_plugin.search.find import END, START

@@ -7,8 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
+from snapshot_plugin import FilesystemStore, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.search.earlier import Snapshots, search_snapshots
 from snapshot_plugin.search.find import SearchQuery
 from snapshot_plugin.search.query import expression

@@ -10,10 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, MemoryStore
-from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin import FilesystemStore, MemoryStore, RetentionPolicy, SnapshotMeta, StoreUnavailable
 from snapshot_plugin.search.database import IndexDatabase
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store.base import SnapshotStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin import InvalidInput
 from snapshot_plugin.search.database import TOKENIZER
 from snapshot_plugin.search.query import expression, indexable, narrowing
 from tests.tries import tries

@@ -14,10 +14,8 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from snapshot_plugin import FilesystemStore
+from snapshot_plugin import FilesystemStore, RetentionPolicy, SnapshotMeta
 from snapshot_plugin.live.lease import Lease, Owner
-from snapshot_plugin.model.meta import SnapshotMeta
-from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.search.find import SearchQuery, SearchResult
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.search.query import expression

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.soak.sessions import SESSION, store_at, version
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin import StoreUnavailable
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.store.filesystem import FilesystemStore
 from tests.manager.sessions import Chat, managing
 from tests.manager.test_durability import die, said
 

@@ -17,7 +17,7 @@ from integration.soak.life import STATES, STEPS, open_store, state_of
 from integration.soak.mutations import Mutation, no_segment_entry_sync, no_settling, nothing
 from integration.soak.program import Tally
 from integration.soak.sessions import KEY, SESSION, assess, number_of, save_version, store_at
-from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin import SnapshotNotFound
 from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool

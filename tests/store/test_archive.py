@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.store.archive import Archive
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore, bucket_at
 from snapshot_plugin.testing import make_snapshot
 from tests.store.s3_server import BUCKET, running

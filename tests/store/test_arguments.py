@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import FilesystemStore
-from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.store import open_store
-from snapshot_plugin.store.memory import MemoryStore
+from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, open_store
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore as Objects
 
+from snapshot_plugin import FilesystemStore
 from snapshot_plugin.codec import frame
 from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.engine import StoreLimits
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.store.sync import SyncStore
 from snapshot_plugin.testing import make_snapshot

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotTampered
 from snapshot_plugin.codec.frame import encode_frame
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.errors import SnapshotTampered
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.base import SnapshotStore
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.testing import StoreContract, make_snapshot
 
 Clock = Callable[[], datetime]

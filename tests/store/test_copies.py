@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotCorrupted, SnapshotNotFound, StoreUnavailable
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    InvalidInput,
+    MemoryStore,
+    SessionSnapshot,
+    SnapshotCorrupted,
+    SnapshotNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.testing import make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 from tests.store.test_third_party import SqliteLog

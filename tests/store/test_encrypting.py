@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from snapshot_plugin import FilesystemStore, KeyMissing
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.errors import KeyMissing
 from snapshot_plugin.operations.encrypting import encrypt_existing
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.one_loop import anyio_backend
 

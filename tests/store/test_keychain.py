@@ -18,10 +18,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.codec.encrypt import SessionKeys
-from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, pack, unpack
-from snapshot_plugin.codec.sources import EnvironmentKey, KeySource, Passphrase
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     InvalidInput,
     InvalidSnapshotVersion,
     KeyMissing,
@@ -33,6 +30,9 @@ from snapshot_plugin.errors import (
     StoreUnavailable,
     WrongKey,
 )
+from snapshot_plugin.codec.encrypt import SessionKeys
+from snapshot_plugin.codec.keys import Keyset, KeySlot, generate_key, pack, unpack
+from snapshot_plugin.codec.sources import EnvironmentKey, KeySource, Passphrase
 from snapshot_plugin.store.keychain import Keychain, SlotInfo
 from snapshot_plugin.store.keyfiles import KeyDirectory
 

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore as Objects
 
-from snapshot_plugin.errors import Conflict
-from snapshot_plugin.model.policy import RetentionPolicy
+from snapshot_plugin import Conflict, FilesystemStore, RetentionPolicy
 from snapshot_plugin.store.bucket import Bucket
 from snapshot_plugin.store.engine import LogStore, StoreLimits
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.store.s3 import ObjectStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

@@ -12,20 +12,20 @@ import obstore
 import pytest
 from obstore.store import MemoryStore as Objects
 
-from snapshot_plugin.codec.frame import read_header
-from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Conflict,
     InvalidSnapshotVersion,
+    RetentionPolicy,
     SessionLocked,
+    SessionSnapshot,
     SnapshotCorrupted,
     StoreNotFound,
     StoreUnavailable,
     WrongKey,
 )
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
+from snapshot_plugin.codec.frame import read_header
+from snapshot_plugin.codec.keys import generate_key
+from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.store import s3
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored

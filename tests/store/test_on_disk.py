@@ -14,12 +14,18 @@ from typing import Any, Self
 
 import pytest
 
+from snapshot_plugin import (
+    Conflict,
+    FilesystemStore,
+    RetentionPolicy,
+    SnapshotError,
+    SnapshotManager,
+    SnapshotNotFound,
+    StoreNotFound,
+    StoreUnavailable,
+)
 from snapshot_plugin.codec.frame import Header, read_header
-from snapshot_plugin.errors import Conflict, SnapshotError, SnapshotNotFound, StoreNotFound, StoreUnavailable
-from snapshot_plugin.manager.manager import SnapshotManager
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import CURRENT_VERSION
-from snapshot_plugin.store.filesystem import FilesystemStore
+from snapshot_plugin.model import CURRENT_VERSION
 from snapshot_plugin.testing import FixedClock, make_message, make_snapshot
 from tests.faults.support import (
     KEY,

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.kdf import scrypt
 
-from snapshot_plugin import FilesystemStore, MemoryStore, open_store
+from snapshot_plugin import FilesystemStore, InvalidInput, KeyMissing, MemoryStore, WrongKey, open_store
 from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.errors import InvalidInput, KeyMissing, WrongKey
 from snapshot_plugin.testing import make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -11,12 +11,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from snapshot_plugin import FilesystemStore, RetentionPolicy, SessionSnapshot, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.codec.pack import open_changes
-from snapshot_plugin.errors import SnapshotCorrupted, SnapshotNotFound
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import rewrite
-from snapshot_plugin.store.filesystem import FilesystemStore
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.faults.support import KEY, PLAIN_AND_ENCRYPTED, flip, frames_of, segments_of, store_at
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin import open_store
-from snapshot_plugin.codec.keys import generate_key
-from snapshot_plugin.errors import (
+from snapshot_plugin import (
     Conflict,
     InvalidInput,
     KeyMissing,
@@ -21,7 +19,9 @@ from snapshot_plugin.errors import (
     StoreForbidden,
     StoreNotFound,
     StoreUnavailable,
+    open_store,
 )
+from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.search.index import opened_index
 from snapshot_plugin.store import ledger_index, s3
 from snapshot_plugin.store.sync import SyncStore

@@ -16,16 +16,24 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from snapshot_plugin import testing
+from snapshot_plugin import (
+    Conflict,
+    InvalidInput,
+    MemoryStore,
+    RetentionPolicy,
+    SessionSnapshot,
+    SnapshotError,
+    SnapshotMeta,
+    SnapshotNotFound,
+    SnapshotRef,
+    StoreUnavailable,
+    testing,
+)
 from snapshot_plugin.codec.frame import Header
-from snapshot_plugin.errors import Conflict, InvalidInput, SnapshotError, SnapshotNotFound, StoreUnavailable
-from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
-from snapshot_plugin.model.policy import RetentionPolicy
-from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import ForgetResult, SnapshotStore, Trashed
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.log import Segment
-from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.writer import SessionWriter
 from snapshot_plugin.testing import (
     Fault,

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from snapshot_plugin import Conflict, MemoryStore, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
-from snapshot_plugin.errors import Conflict, SnapshotNotFound, StoreUnavailable
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
-from snapshot_plugin.store.memory import MemoryLog, MemoryStore
+from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.testing import FaultyStore, StoreContract
 
 Clock = Callable[[], datetime]

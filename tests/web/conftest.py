@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from snapshot_plugin import FilesystemStore
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.web.server import application
 from snapshot_plugin.web.site import Site

@@ -21,8 +21,7 @@ import anyio
 import pytest
 from starlette.applications import Starlette
 
-from snapshot_plugin import FilesystemStore
-from snapshot_plugin.manager.config import SnapshotConfig
+from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.testing.acp_client import AGENT, Client
 from snapshot_plugin.web import site as site_module

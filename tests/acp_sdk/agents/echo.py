@@ -12,7 +12,7 @@ from acp import PROTOCOL_VERSION, Agent, run_agent
 from acp.interfaces import Client
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
-from snapshot_plugin.acp.sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.hosts.sdk_agent import SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says
 
 

@@ -28,7 +28,7 @@ from acp.schema import (
     ToolCallUpdate,
 )
 
-from snapshot_plugin.acp.sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.hosts.sdk_agent import SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says, tool_begins, tool_goes_on
 
 _MODES = [SessionMode(id="ask", name="Ask"), SessionMode(id="code", name="Code")]

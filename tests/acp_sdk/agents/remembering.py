@@ -14,7 +14,7 @@ from acp.interfaces import Client
 from acp.schema import InitializeResponse, NewSessionResponse, PromptResponse
 
 from snapshot_plugin import Message
-from snapshot_plugin.acp.sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.hosts.sdk_agent import SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says
 
 

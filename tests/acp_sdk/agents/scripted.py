@@ -27,8 +27,7 @@ from acp.schema import (
 )
 
 from snapshot_plugin import Message
-from snapshot_plugin.acp.hosts.sdk_agent import Place
-from snapshot_plugin.acp.sdk import SnapshotAgentMixin
+from snapshot_plugin.acp.hosts.sdk_agent import Place, SnapshotAgentMixin
 from tests.acp_sdk.agents.updates import agent_says, tool_begins, user_said
 
 __all__ = ["RememberingAgent", "ScriptedAgent"]
