@@ -2,8 +2,8 @@
 
 `python.md` comes from the docstrings and signatures of the public modules, `configuration.md` from the settings,
 `errors.md` from the error classes. Modules are parsed, not imported, so no framework has to be installed. A test
-fails when a page is stale; that test is also how a change of the public API is noticed. `PUBLIC_MODULES` and `_ONLY`
-are the one place where the public API is written down.
+fails when a page is stale; that test is also how a change of the public API is noticed. The public API is written
+down once: `PUBLIC_MODULES` and `_ONLY`.
 """
 
 from __future__ import annotations
