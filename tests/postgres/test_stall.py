@@ -10,7 +10,7 @@ from snapshot_plugin import SnapshotManager
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.store.postgres.store import PostgresStore
 from tests.manager.sessions import PATIENCE, Chat, quick
-from tests.postgres.stalling import StallingProxy
+from tests.postgres.line import line_to
 
 pytestmark = pytest.mark.anyio
 TICK = 0.02
@@ -45,9 +45,9 @@ async def test_stalled_server_does_not_stop_the_event_loop_and_acknowledged_reco
 ) -> None:
     pulse, chat = Pulse(), Chat("chat")
     slow = quick(snapshot_interval=600, event_debounce=600)
-    with StallingProxy(postgres_url) as proxy:
+    with line_to(postgres_url) as (line, through):
         async with (
-            PostgresStore(proxy.url) as store,
+            PostgresStore(through) as store,
             SnapshotManager(store, slow) as manager,
             anyio.create_task_group() as tasks,
         ):
@@ -56,13 +56,13 @@ async def test_stalled_server_does_not_stop_the_event_loop_and_acknowledged_reco
             assert await manager.spool("chat", said("a"))
             assert await words_in_spool(postgres_url) == ["a"]
             tasks.start_soon(pulse.run)
-            proxy.stall()
+            line.freeze()
             try:
                 with anyio.fail_after(PATIENCE / 2):
                     assert not await manager.spool("chat", said("b"))
                 assert manager.record("chat", said("c")) is False
             finally:
-                proxy.flow()
+                line.mend()
             assert pulse.latest < 1.0
             with anyio.fail_after(PATIENCE):
                 for word in "abc":
