@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from snapshot_plugin.acp import messages, reducer
@@ -101,12 +100,12 @@ def no_settling() -> None:
 
 def no_lock() -> None:
     """Everybody gets the lock at once."""
-    _patched(files, "fcntl", SimpleNamespace(flock=lambda _fd, _kind: None, LOCK_EX=0, LOCK_NB=0))
+    _patched(files, "try_lock", lambda _fd, **_kind: True)
 
 
 def no_lease() -> None:
     """Everybody may have a live session."""
-    _patched(lease, "_lock", lambda _fd, _kind: True)
+    _patched(lease, "try_lock", lambda _fd, **_kind: True)
 
 
 def no_flusher() -> None:
