@@ -79,11 +79,11 @@ class Bucket:
                 self._must_be_there(error)
                 return None
 
-    def end_of(self, path: str, size: int) -> bytes | None:
-        """The last *size* bytes of an object, or all if it has fewer; None if there is none."""
+    def from_offset(self, path: str, offset: int) -> bytes | None:
+        """An object's bytes from *offset* on; None if there is none. Azure cannot be asked for the last ones."""
         with self._asking(f"reading {path}"):
             try:
-                return obstore.get(self._store, path, options={"range": {"suffix": size}}).bytes().to_bytes()
+                return obstore.get(self._store, path, options={"range": {"offset": offset}}).bytes().to_bytes()
             except FileNotFoundError:
                 return None
 

@@ -72,7 +72,8 @@ class ObjectLog(TrashObjects):
         part = ledger.parts[-1] if ledger.parts else None
         if part is None:
             return None
-        end = self._bucket.end_of(frames_path(session_id, part.object), _FIRST_LOOK) if part.object else part.data
+        start = max(0, part.size - _FIRST_LOOK)
+        end = self._bucket.from_offset(frames_path(session_id, part.object), start) if part.object else part.data
         if end and not last_frame(end) and len(end) < part.size:
             with contextlib.suppress(FileNotFoundError):  # replaced since we looked
                 end = self.content(session_id, part)

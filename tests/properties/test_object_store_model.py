@@ -71,9 +71,9 @@ class SlowBucket(Bucket):
         self._pause()
         return super().get(path)
 
-    def end_of(self, path: str, size: int) -> bytes | None:
+    def from_offset(self, path: str, offset: int) -> bytes | None:
         self._pause()
-        return super().end_of(path, size)
+        return super().from_offset(path, offset)
 
     def names(self, path: str) -> list[str]:
         self._pause()
