@@ -16,8 +16,8 @@ import pytest
 
 from snapshot_plugin.model import new_id
 from snapshot_plugin.testing import LiveContract
-from snapshot_plugin.testing.acp_client import Client
 from tests import forkserver
+from tests.acp_client import Client
 from tests.proofs import Proofs, claims_of
 from tests.requirements import REQUIREMENTS, report
 
@@ -71,6 +71,7 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     """
     os.environ.setdefault("ASNAP_AGENTS", str(Path.home() / ".cache" / "asnap-agents"))
     os.environ["HOME"] = str(tmp_path_factory.getbasetemp())
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)  # hosts start `tests.acp_agent`
     for name in list(os.environ):
         if name.startswith(("ASNAP_", "XDG_")) and name not in _KEPT:
             del os.environ[name]

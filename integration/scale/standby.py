@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psycopg
 
-from snapshot_plugin.testing.acp_client import PATIENCE, Client
 from tests.acp.proxied import history, proxied, words
+from tests.acp_client import PATIENCE, Client
 
 LEASE = 3
 

@@ -72,7 +72,7 @@ class Conversation:
 
     def start(self) -> None:
         """A new proxy with a new agent."""
-        agent = [*_PYTHON, "snapshot_plugin.testing.acp_agent", "--state", str(self.home / "agent.json")]
+        agent = [*_PYTHON, "tests.acp_agent", "--state", str(self.home / "agent.json")]
         command = [*asnap(self._mutate), "run", "--store", str(self.store), "--", *agent]
         environment = {**os.environ, "PYTHONPATH": str(_REPOSITORY), "HOME": str(self.home)}
         if self._key:

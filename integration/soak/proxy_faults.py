@@ -28,7 +28,7 @@ _PATIENCE = 60.0
 _TURNS = 6
 _MOST_CALLS = 400
 _STEP = 11
-_AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
+_AGENT = (sys.executable, "-m", "tests.acp_agent")
 _ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from integration.ui.running import CHROMIUM, Served
 from integration.ui.sessions import LONG, fill_encrypted
-from snapshot_plugin.testing.acp_client import AGENT, Client
+from tests.acp_client import AGENT, Client
 
 __all__ = ["SCENARIOS", "Stage"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import UNABLE, proxied
+from tests.acp_client import Client
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.testing.acp_client import AGENT, Client
+from tests.acp_client import AGENT, Client
 
 __all__ = ["UNABLE", "history", "proxied", "words"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client
+from tests.acp_client import Client
 
 Json = dict[str, Any]
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests import forkserver
 from tests.acp.proxied import UNABLE, history, proxied, words
+from tests.acp_client import Client, RpcError
 
 Json = dict[str, Any]
 STOP_REASONS = {"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}
@@ -344,7 +344,7 @@ class TestSessions:
         self, tmp_path: Path, said: int, answered: int
     ) -> None:
         """Only that one must log in first is passed on."""
-        module = "snapshot_plugin.testing.acp_agent"
+        module = "tests.acp_agent"
         words = f"from {module} import agent, __main__; agent._NOT_FOUND = {said}; __main__.main()"
         with proxied(tmp_path, agent=(sys.executable, "-c", words)) as client:
             client.initialize()

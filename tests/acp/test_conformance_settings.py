@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import UNABLE, history, proxied
+from tests.acp_client import Client, RpcError
 
 Json = dict[str, Any]
 
@@ -56,7 +56,7 @@ class TestSettings:
 EAVESDROPPER = """
 import sys
 from types import SimpleNamespace
-from snapshot_plugin.testing.acp_agent.__main__ import main
+from tests.acp_agent.__main__ import main
 
 def overheard(lines, log):
     for line in lines:

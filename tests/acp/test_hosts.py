@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from snapshot_plugin.testing.hosts import (
+from tests.golden.transcripts import TRANSCRIPTS, Transcribed, file_of
+from tests.hosts import (
     Adopting,
     AgentMemory,
     Answers,
@@ -18,7 +19,6 @@ from snapshot_plugin.testing.hosts import (
     Restarting,
     Trouble,
 )
-from tests.golden.transcripts import TRANSCRIPTS, Transcribed, file_of
 from tests.tries import EVERYTHING
 
 

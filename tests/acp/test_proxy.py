@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import AGENT, Client, RpcError
 from tests import forkserver
 from tests.acp.proxied import history, proxied, words
+from tests.acp_client import AGENT, Client, RpcError
 
 
 def agent_pid(client: Client) -> int:

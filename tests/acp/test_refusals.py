@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import history, proxied, words
+from tests.acp_client import Client, RpcError
 
 _AGENT = """
 import json, sys

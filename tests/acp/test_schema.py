@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import UNABLE, history, proxied
 from tests.acp.schema import validator_for
+from tests.acp_client import Client
 
 Json = dict[str, Any]
 ANSWERS = {

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_agent.options import CAPABILITIES
-from snapshot_plugin.testing.acp_client import AGENT, Client, RpcError, reject
+from tests.acp_agent.options import CAPABILITIES
+from tests.acp_client import AGENT, Client, RpcError, reject
 
 Json = dict[str, Any]
 

@@ -19,7 +19,7 @@ from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.replay import replay
 from tests.acp_sdk.agents.updates import text_block
 
-AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
+AGENT = (sys.executable, "-m", "tests.acp_agent")
 PATIENCE = 60.0
 ROOT = Path(snapshot_plugin.__file__).parent.parent
 Json = dict[str, Any]

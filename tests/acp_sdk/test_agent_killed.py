@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client, RpcError
 from tests.acp.proxied import history, words
+from tests.acp_client import Client, RpcError
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ import pytest
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.lease import lease_of
-from snapshot_plugin.testing.acp_client import Client
+from tests.acp_client import Client
 from tests.acp_sdk.orchestrator import AGENT, ROOT
 
 Json = dict[str, Any]

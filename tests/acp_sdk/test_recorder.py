@@ -20,8 +20,8 @@ from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.system import files
-from snapshot_plugin.testing.acp_client import Client, Handler, allow
 from tests.acp.proxied import proxied
+from tests.acp_client import Client, Handler, allow
 from tests.acp_sdk.agents.updates import text_block
 from tests.acp_sdk.orchestrator import (
     PATIENCE,

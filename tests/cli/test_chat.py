@@ -24,7 +24,7 @@ from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.live.lease import lease_of
 from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.acp_client import AGENT
+from tests.acp_client import AGENT
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import PATIENCE, Terminal

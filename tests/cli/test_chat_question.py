@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.cli.chat.question import QUIET, Attention
-from snapshot_plugin.testing.acp_client import AGENT
+from tests.acp_client import AGENT
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
 

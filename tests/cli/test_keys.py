@@ -15,7 +15,7 @@ from snapshot_plugin.cli.commands.keys import Keys
 from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.system.files import sync_dir
-from snapshot_plugin.testing.acp_client import AGENT, Client
+from tests.acp_client import AGENT, Client
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 

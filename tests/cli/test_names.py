@@ -13,7 +13,7 @@ import pytest
 from snapshot_plugin import FilesystemStore, InvalidSessionId, SnapshotManager
 from snapshot_plugin.manager.ports import adapt
 from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.acp_client import Client
+from tests.acp_client import Client
 from tests.cli.conftest import Asnap, saved
 
 

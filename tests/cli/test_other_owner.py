@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import AGENT
+from tests.acp_client import AGENT
 from tests.cli.conftest import Ran, saved
 from tests.cli.examples import session
 

@@ -19,8 +19,8 @@ from snapshot_plugin.cli.commands.resume import Resume
 from snapshot_plugin.cli.unexpected import news_of
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests.acp.proxied import UNABLE, proxied
+from tests.acp_client import AGENT, Client
 from tests.cli.conftest import Asnap, saved
 from tests.cli.terminal import Terminal
 from tests.cli.test_picker import row

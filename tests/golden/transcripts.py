@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client
-from snapshot_plugin.testing.hosts import HostStage
+from tests.acp_client import Client
 from tests.golden.answered import Scrubber
 from tests.golden.test_golden_answers import ANSWERS, compare
+from tests.hosts import HostStage
 
 __all__ = ["TRANSCRIPTS", "Transcribed", "file_of"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
-from snapshot_plugin.testing.acp_client import PATIENCE
+from tests.acp_client import PATIENCE
 from tests.postgres.test_nodes import asnap, move_owner, told
 
 MANY = 320

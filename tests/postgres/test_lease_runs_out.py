@@ -18,8 +18,8 @@ from snapshot_plugin import SnapshotManager
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.events import SnapshotFailed
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing.acp_client import PATIENCE, Client
 from tests.acp.proxied import history, words
+from tests.acp_client import PATIENCE, Client
 from tests.postgres.line import Line, line_to
 from tests.postgres.test_nodes import children, node
 

@@ -23,9 +23,9 @@ from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.store import PostgresStore
 from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.acp_client import PATIENCE, Client
 from tests import forkserver
 from tests.acp.proxied import history, proxied, words
+from tests.acp_client import PATIENCE, Client
 from tests.postgres.test_live import let_lease_end, let_time_pass
 
 COUNT = 30

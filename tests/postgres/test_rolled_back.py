@@ -12,8 +12,8 @@ import pytest
 from snapshot_plugin.model import new_id
 from snapshot_plugin.store.postgres.address import Address
 from snapshot_plugin.store.postgres.store import PostgresStore
-from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import history, words
+from tests.acp_client import Client
 from tests.postgres.test_lease_runs_out import until
 from tests.postgres.test_nodes import node
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from snapshot_plugin.testing.acp_client import AGENT, Client
 from tests import forkserver
+from tests.acp_client import AGENT, Client
 
 __all__ = ["PATIENCE", "Bridge", "Ran", "User", "eventually"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client
 from tests.acp.proxied import history, words
+from tests.acp_client import Client
 from tests.promises.doors import Json, User, eventually
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store" / "format-1"

@@ -23,11 +23,11 @@ from starlette.applications import Starlette
 
 from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
-from snapshot_plugin.testing.acp_client import AGENT, Client
 from snapshot_plugin.web import site as site_module
 from snapshot_plugin.web.server import application, listening, serve
 from snapshot_plugin.web.site import Site
 from tests import forkserver
+from tests.acp_client import AGENT, Client
 
 PATIENCE = 60.0
 pytestmark = pytest.mark.usefixtures("environ")

@@ -1,4 +1,3 @@
-# ruff: noqa: S101 — it is part of a test suite
 """A small ACP client for a real process over stdio. It sees every byte, and every wait is bounded."""
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import snapshot_plugin
 __all__ = ["AGENT", "PATIENCE", "Client", "RpcError", "allow", "reject"]
 
 PATIENCE = 60.0
-AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
+AGENT = (sys.executable, "-m", "tests.acp_agent")
 """The command of the scripted agent; append flags to it."""
 
 Json = dict[str, Any]

@@ -12,9 +12,9 @@ from snapshot_plugin.acp.state import expected_grade
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.testing.acp_client import Client, RpcError
-from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
-from snapshot_plugin.testing.hosts.stage import (
+from tests.acp_client import Client, RpcError
+from tests.hosts.login import AUTH_REQUIRED, log_in, login_file
+from tests.hosts.stage import (
     HostStage,
     brought_back,
     descendants,

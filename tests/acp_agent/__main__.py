@@ -1,4 +1,4 @@
-"""``python -m snapshot_plugin.testing.acp_agent``."""
+"""``python -m tests.acp_agent``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 
-from snapshot_plugin.testing.acp_agent.agent import Agent
-from snapshot_plugin.testing.acp_agent.options import parse
-from snapshot_plugin.testing.acp_agent.stdio import Peer
+from tests.acp_agent.agent import Agent
+from tests.acp_agent.options import parse
+from tests.acp_agent.stdio import Peer
 
 
 def main() -> None:

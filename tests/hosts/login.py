@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import Client, RpcError
-from snapshot_plugin.testing.hosts.stage import HostStage, load, words
+from tests.acp_client import Client, RpcError
+from tests.hosts.stage import HostStage, load, words
 
 __all__ = ["Login", "log_in", "login_file"]
 

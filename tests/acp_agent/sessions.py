@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any
 
-from snapshot_plugin.testing.acp_agent.options import exists
+from tests.acp_agent.options import exists
 
 __all__ = ["ScriptedTurn", "Session", "Sessions", "read"]
 

@@ -9,7 +9,7 @@ the groups of cases that apply:
             return ["my-host", "--store", str(store), "--", *agent]
 
 The suite starts that command, speaks ACP with it over stdin and stdout, and kills it in some cases. The agent is
-the scripted one (`snapshot_plugin.testing.acp_agent`); flags select its behaviour.
+the scripted one (`tests.acp_agent`); flags select its behaviour.
 
 ==============  ================================================================================================
 `Answers`       each request gets exactly one answer; hanging up ends the host
@@ -31,14 +31,14 @@ sessions (no `AgentMemory`). An orchestrator with `AcpProvider` answers its own 
 `Adopting`.
 """
 
-from snapshot_plugin.testing.hosts.answers import Answers
-from snapshot_plugin.testing.hosts.loading import Adopting, Loading
-from snapshot_plugin.testing.hosts.login import Login
-from snapshot_plugin.testing.hosts.memory import AgentMemory, Notes
-from snapshot_plugin.testing.hosts.recording import Recording
-from snapshot_plugin.testing.hosts.restarting import Restarting
-from snapshot_plugin.testing.hosts.stage import HostStage
-from snapshot_plugin.testing.hosts.trouble import Trouble
+from tests.hosts.answers import Answers
+from tests.hosts.loading import Adopting, Loading
+from tests.hosts.login import Login
+from tests.hosts.memory import AgentMemory, Notes
+from tests.hosts.recording import Recording
+from tests.hosts.restarting import Restarting
+from tests.hosts.stage import HostStage
+from tests.hosts.trouble import Trouble
 
 __all__ = [
     "Adopting",

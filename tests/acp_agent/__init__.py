@@ -1,6 +1,6 @@
 """A scripted ACP agent: no model, no keys, no network. The prompt scripts each turn.
 
-Run it with ``python -m snapshot_plugin.testing.acp_agent [flags]``; it speaks ACP v1 on stdin and stdout, and exits
+Run it with ``python -m tests.acp_agent [flags]``; it speaks ACP v1 on stdin and stdout, and exits
 when stdin closes. Each line of the last text block of a prompt is one command:
 
 =======================  ====================================================================================

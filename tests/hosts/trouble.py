@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.testing.hosts.stage import HostStage, descendants, linux, load, stored, wait_until, words
+from tests.hosts.stage import HostStage, descendants, linux, load, stored, wait_until, words
 
 __all__ = ["Trouble"]
 

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions
-from snapshot_plugin.testing.acp_agent.stdio import ClientRefused, Peer, die
+from tests.acp_agent.sessions import ScriptedTurn, Session, Sessions
+from tests.acp_agent.stdio import ClientRefused, Peer, die
 
 __all__ = ["Failed", "RunningTurn"]
 

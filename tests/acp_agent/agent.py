@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from snapshot_plugin.testing.acp_agent.options import Options, exists
-from snapshot_plugin.testing.acp_agent.sessions import ScriptedTurn, Session, Sessions, read
-from snapshot_plugin.testing.acp_agent.stdio import Peer, die
-from snapshot_plugin.testing.acp_agent.turn import Failed, RunningTurn
+from tests.acp_agent.options import Options, exists
+from tests.acp_agent.sessions import ScriptedTurn, Session, Sessions, read
+from tests.acp_agent.stdio import Peer, die
+from tests.acp_agent.turn import Failed, RunningTurn
 
 __all__ = ["Agent"]
 
@@ -170,7 +170,7 @@ class Agent:
         wrong = self._options.misbehaves
         if "refuses-version-1" in wrong and asked == 1:
             raise RefusedRequest(_UNSUPPORTED_VERSION, "version 1 is not supported")
-        return 2 if wrong & {"version-2", "refuses-version-1"} or (asked == 2 and "both-versions" in wrong) else 1  # noqa: PLR2004
+        return 2 if wrong & {"version-2", "refuses-version-1"} or (asked == 2 and "both-versions" in wrong) else 1
 
     # Sessions ---------------------------------------------------------------------------------------------
 

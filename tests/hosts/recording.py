@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import RpcError, reject
-from snapshot_plugin.testing.hosts.stage import HostStage, linux, load, stored, words
+from tests.acp_client import RpcError, reject
+from tests.hosts.stage import HostStage, linux, load, stored, words
 
 __all__ = ["Recording"]
 

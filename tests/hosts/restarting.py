@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.testing.acp_client import RpcError, allow
-from snapshot_plugin.testing.hosts.login import AUTH_REQUIRED, log_in, login_file
-from snapshot_plugin.testing.hosts.stage import (
+from tests.acp_client import RpcError, allow
+from tests.hosts.login import AUTH_REQUIRED, log_in, login_file
+from tests.hosts.stage import (
     HostStage,
     answers,
     descendants,

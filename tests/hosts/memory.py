@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from snapshot_plugin.model.content import ToolCallBlock
-from snapshot_plugin.testing.hosts.stage import HostStage, grade, linux, load, stored, words
+from tests.hosts.stage import HostStage, grade, linux, load, stored, words
 
 __all__ = ["AgentMemory", "Notes"]
 

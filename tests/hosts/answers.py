@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.testing.hosts.stage import (
+from tests.hosts.stage import (
     HostStage,
     answers,
     descendants,

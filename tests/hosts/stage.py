@@ -16,7 +16,7 @@ import pytest
 
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.filesystem import FilesystemStore
-from snapshot_plugin.testing.acp_client import AGENT, PATIENCE, Client
+from tests.acp_client import AGENT, PATIENCE, Client
 
 __all__ = [
     "HostStage",
