@@ -125,7 +125,7 @@ class Archive:
                 return CopiedSession(session_id, "current", newest.hi)
             more = _after(ours, theirs)
             if more:
-                log.append(session_id, b"".join(frame for _, frame in more), more[0][0])
+                log.append(session_id, b"".join(frame for _, frame in more), more[0][0], after=log.tip(session_id))
             elif not segments:
                 log.replace(session_id, segments, [frame for _, frame in ours], newest.hi)
             elif self._is_ours(session_id):

@@ -31,12 +31,12 @@ from snapshot_plugin.store import check, copies, rewrite, transfer
 from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_numbers, not_text
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
-from snapshot_plugin.store.log import SwiftLog, Tip
+from snapshot_plugin.store.log import Tip, check_end
 from snapshot_plugin.store.salvage import SALVAGED
 from snapshot_plugin.store.transfer import Copied
 from snapshot_plugin.store.views import Page, StoredLines, Views
 from snapshot_plugin.store.walk import warn_of
-from snapshot_plugin.store.writer import SessionWriter, Writers, overtaken
+from snapshot_plugin.store.writer import SessionWriter, Writers
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.engine import LogStore
@@ -63,7 +63,6 @@ class StoreCore:
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._log = store.frames
-        self._swift = store.frames if isinstance(store.frames, SwiftLog) else None
         self._author = new_id()
         self._writers = Writers(store.frames, store.session_keys, store.place_id, limit=store.limits.heads)
         self.repairs = check.Repairs(
@@ -143,22 +142,21 @@ class StoreCore:
         )  # fmt: skip
 
     def _append(self, writer: SessionWriter, snapshot: SessionSnapshot, header: Header, frame: bytes) -> bool:
-        """Append *frame* where *writer* expects the end of the log; returns whether a segment was finished.
-
-        Usually the log does that in one step. A log that cannot, or a save that is not simple, takes the long way.
-        """
-        session_id, refused = snapshot.session_id, writer.refused
-        fresh, to_read_back = writer.after_damage or bool(refused), bool(header.tags or snapshot.pinned)
-        if self._swift:
-            after = None if fresh or to_read_back else writer.tip
-            refused.add(header.id)
-            if self._swift.extend(session_id, frame, header, after=after, covered=upto_of(snapshot)):
-                return False
-            refused.remove(header.id)
+        """Append *frame* where *writer* expects the end of the log; returns whether a segment was finished."""
+        session_id, refused = snapshot.session_id, frozenset(writer.refused)
+        to_read_back = bool(header.tags or snapshot.pinned)
         with self._log.exclusively(session_id):
-            self._confirm(writer, session_id)
-            refused.add(header.id)
-            finished = self._log.append(session_id, frame, header, fresh=fresh)
+            if to_read_back:  # a log may commit an append that comes first, and others could then write before us
+                self._confirm(writer, session_id)
+            writer.refused.add(header.id)
+            try:
+                finished = self._log.append(
+                    session_id, frame, header, after=writer.tip, refused=refused,
+                    fresh=writer.after_damage or bool(refused), covered=upto_of(snapshot),
+                )  # fmt: skip
+            except Conflict:  # nothing was written
+                writer.refused.discard(header.id)
+                raise
             if to_read_back:
                 self._read_back(session_id, frame)
         return finished
@@ -174,10 +172,8 @@ class StoreCore:
     def _confirm(self, writer: SessionWriter, session_id: str) -> bool:
         """Check that nothing was appended since. Returns True if the only newer frame is our own failed save."""
         tip = self._log.tip(session_id)
-        is_ours = tip is not None and tip.id in writer.refused
-        if tip != writer.tip and not is_ours:
-            raise overtaken(session_id, tip)
-        return is_ours
+        check_end(session_id, tip, writer.tip, writer.refused)
+        return tip is not None and tip.id in writer.refused
 
     # Loading ---------------------------------------------------------------------------------------------
 

@@ -7,14 +7,14 @@ synchronous: the store calls it from worker threads, one hop for a whole save. I
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import scan
-from snapshot_plugin.errors import StoreUnavailable
+from snapshot_plugin.errors import Conflict, StoreUnavailable
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import Finding, Trashed
@@ -26,11 +26,12 @@ __all__ = [
     "LabelledLog",
     "Segment",
     "SessionEntry",
-    "SwiftLog",
     "Tip",
     "TipSeeker",
+    "check_end",
     "frames_in",
     "frames_of",
+    "overtaken",
     "session_frames",
     "tip_of",
     "undisturbed",
@@ -107,12 +108,27 @@ class FrameLog(FrameReader, Protocol):
     def tip(self, session_id: str) -> Tip | None:
         """The present end of the session's log; None when it has no frames."""
 
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
-        """Add a frame at the end: durable on return, not there (or whole) if it raises.
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
+        """Add *frame* if the log ends with *after*. Durable when `exclusively` ends; absent or whole on an error.
 
-        With *fresh*, begin a new segment: an existing frame with this number was never acknowledged and is
-        superseded. Returns True when an older segment was thereby finished. `Conflict` if a rewritten
-        segment has that number already: it would hide the frame.
+        The end may also be a frame whose id is in *refused*: a save of the caller's that was never acknowledged
+        (`check_end`). With *fresh*, begin a new segment: an existing frame with this number is superseded. Spool
+        records numbered up to *covered* are in the frame; a log that keeps the spool too may drop them.
+
+        Returns True when an older segment was thereby finished.
+
+        Raises:
+            Conflict: the log ends elsewhere, or a rewritten segment has that number and would hide the frame.
         """
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
@@ -156,16 +172,20 @@ class FrameLog(FrameReader, Protocol):
         """Release all resources."""
 
 
-@runtime_checkable
-class SwiftLog(Protocol):
-    """A log that can compare its end and append in one step."""
+def check_end(session_id: str, tip: Tip | None, after: Tip | None, refused: Collection[str]) -> None:
+    """Raise `Conflict` unless a log with this *tip* ends where a writer expects it; see `FrameLog.append`."""
+    if tip != after and not (tip and tip.id in refused):
+        raise overtaken(session_id, tip)
 
-    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
-        """Append *frame* if the log ends with *after*, and drop the spool records numbered up to *covered*.
 
-        Called before `exclusively`. False: nothing has changed, and the caller takes the long way; an `append` of
-        the same frame then drops these records too.
-        """
+def overtaken(session_id: str, tip: Tip | None) -> Conflict:
+    """The error of a writer whose base is not the end of the log."""
+    now = f"is at snapshot {tip.seq} now" if tip else "is not there any more"
+    return Conflict(
+        f"session {session_id} {now}: this save does not build on it",
+        session_id=session_id,
+        hint="load it again and make the change on top of it",
+    )
 
 
 def undisturbed(session_id: str, read: Callable[[], T]) -> T:

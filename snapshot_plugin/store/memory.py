@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -14,7 +14,7 @@ from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import LogStore, StoreLimits
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of
 from snapshot_plugin.system import forks
 
 __all__ = ["MemoryLog", "MemoryStore", "open_url"]
@@ -58,8 +58,20 @@ class MemoryLog:
             return Tip(last, piece.header.id)
         return tip_of(self.segments(session_id))
 
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
         """See `FrameLog`."""
+        _ = covered
+        check_end(session_id, self.tip(session_id), after, refused)
         before = self._frames.get(session_id, ())
         if fresh:
             before = tuple(each for each in before if read_header(each)[0].hi < header.hi)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from snapshot_plugin.codec.frame import Header
@@ -21,9 +21,8 @@ from snapshot_plugin.store.bucket import Bucket, many_at_once
 from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, unique_name
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, undisturbed
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, overtaken, undisturbed
 from snapshot_plugin.store.trashobjects import TrashObjects
-from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
@@ -115,9 +114,21 @@ class ObjectLog(TrashObjects):
         names = self._bucket.names(f"frames/{dirname_of(session_id)}")
         return sorted(set(names) - self._fetch(session_id).ledger.objects())
 
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
         """See `FrameLog`. One request, unless the ledger has become too large. True once there are many objects."""
-        expected = self._look(session_id).tip
+        _ = covered  # a bucket keeps no spools
+        expected = self.tip(session_id)
+        check_end(session_id, expected, after, refused)
         pieces = 0
 
         def edit(seen: Seen) -> Ledger:

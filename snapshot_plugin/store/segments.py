@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of, undisturbed
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.system.files import (
     CLOEXEC,
@@ -29,9 +29,7 @@ from snapshot_plugin.system.files import (
     sync_data,
     sync_dir,
     sync_file,
-    take_lock,
     unavailable,
-    unlock,
     write_all,
 )
 
@@ -160,25 +158,25 @@ class SegmentFiles:
         opening = data[last.start : last.start + OPENING]
         return tip, _Tail(files[-1].name, last.start, len(data), opening, len(pieces), tip)
 
-    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
-        """See `SwiftLog`: the usual save, in which our own last frame still ends the session's newest segment."""
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
+        """See `FrameLog`. Usually one read and one sync: our own last frame still ends the newest segment."""
         _ = covered  # the spool is a file of its own
-        known = self._known.get(session_id)
-        tail = known.tail if known else None
-        if not known or not tail or tail.tip != after or after.id not in known.ours or self._is_full(tail, frame):
-            return False
-        try:
-            lock = take_lock(f"{known.path}/.lock", session_id=session_id, timeout=self._lock_timeout, create=False)
-        except OSError:  # moved to the trash, for example
-            return False
-        try:
-            return self._write(known, tail, frame, header)
-        finally:
-            unlock(lock)
-
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
-        """See `FrameLog`."""
         known = self._of(session_id)
+        tail = known.tail
+        is_usual = tail and tail.tip == after and tail.tip.id in known.ours and not fresh
+        if tail and is_usual and not self._is_full(tail, frame) and self._write(known, tail, frame, header):
+            return False
+        check_end(session_id, self.tip(session_id), after, refused)
         tail, known.tail = known.tail, None  # unknown until this succeeds: after an error, a new segment is begun
         if (known.tip.id if known.tip else None) not in known.ours:
             self._settle(known)

@@ -28,11 +28,11 @@ from snapshot_plugin.model.meta import LoadedFrom
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, origin_of, with_origin
 from snapshot_plugin.model.splice import Splice, splice_between
 from snapshot_plugin.model.value import ABSENT
-from snapshot_plugin.store.log import FrameLog, Tip
+from snapshot_plugin.store.log import FrameLog, Tip, overtaken
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.walk import FoundSnapshot, error_of, find
 
-__all__ = ["Delta", "Loaded", "SessionWriter", "Writers", "overtaken"]
+__all__ = ["Delta", "Loaded", "SessionWriter", "Writers"]
 
 _ELSEWHERE = {"messages", "version", "session_id", "updated_at"}
 _SLACK = 64 * 1024
@@ -349,13 +349,3 @@ class Writers:
 def _is_another(found: Tip | None, *known: Tip | None) -> bool:
     """Whether the log ends with a known number but an unknown id: the session was deleted and recreated."""
     return found is not None and found not in known and found.seq in [tip.seq for tip in known if tip]
-
-
-def overtaken(session_id: str, tip: Tip | None) -> Conflict:
-    """The error of a writer whose base is not the end of the log."""
-    now = f"is at snapshot {tip.seq} now" if tip else "is not there any more"
-    return Conflict(
-        f"session {session_id} {now}: this save does not build on it",
-        session_id=session_id,
-        hint="load it again and make the change on top of it",
-    )

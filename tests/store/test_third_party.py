@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.testing import FaultyStore, StoreContract
 
@@ -83,7 +83,18 @@ class SqliteLog:
                 return Tip(last, piece.header.id)
         return tip_of(self.segments(session_id))
 
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
+        check_end(session_id, self.tip(session_id), after, refused)
         insert = (
             "INSERT OR REPLACE" if fresh else "INSERT"
         )  # fresh: a frame with that number was never acknowledged

@@ -97,12 +97,31 @@ class Database:
 
     def later(self, statement: str, *values: Any) -> None:
         """Run a statement that returns nothing, inside `transaction`, together with the next one or the commit."""
-        self._thread.waiting.append((self.sql(statement), values))
+        self._thread.waiting = [*self._thread.waiting, (self.sql(statement), values)]
 
     def _asked(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Row]:
         with self.translated():
             cursor = self._send(connection, self.sql(statement), values)
             return cursor.fetchall() if cursor.description else []
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the thread is inside `transaction` and has sent nothing yet: no lock is held."""
+        return self._pinned is not None and self._thread.waiting is self._thread.beginning
+
+    def ahead(self, statement: str, *values: Any) -> list[Row]:
+        """Run a statement as a transaction of its own before the one around it begins: one round trip.
+
+        Only where `is_untouched`. If nothing else follows, the transaction around it is never begun.
+        """
+        connection = self._pinned
+        if connection is None or not self.is_untouched:
+            raise RuntimeError("a transaction has begun already")
+        self._thread.waiting = []
+        try:
+            return self._asked(connection, statement, values)
+        finally:
+            self._thread.waiting = self._thread.beginning
 
     def _send(self, connection: Connection, statement: bytes, values: Sequence[Any] = ()) -> ClientCursor[Row]:
         """Send what waits, and *statement*, in one message; the cursor has the result of *statement*.
@@ -149,13 +168,15 @@ class Database:
             return
         with self._connection() as connection:
             self._thread.connection = connection
-            self._thread.waiting = [(text, ()) for text in self._begin(lock, wait=wait, idle=idle)]
+            self._thread.beginning = [(text, ()) for text in self._begin(lock, wait=wait, idle=idle)]
+            self._thread.waiting = self._thread.beginning
             try:
                 if lock and not wait:
                     self._try(lock)
                 yield
-                with self.translated():
-                    self._send(connection, b"COMMIT")
+                if not self.is_untouched:
+                    with self.translated():
+                        self._send(connection, b"COMMIT")
             except BaseException:
                 with contextlib.suppress(psycopg.Error):
                     connection.execute("ROLLBACK")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
@@ -19,12 +18,11 @@ from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, WrongKey
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.keychain import KEYSET
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, tip_of, undisturbed
+from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, overtaken, tip_of, undisturbed
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.live_rows import LiveRows
 from snapshot_plugin.store.postgres.trash import TrashRows
 from snapshot_plugin.store.recent import Recent
-from snapshot_plugin.store.writer import overtaken
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
 
@@ -130,14 +128,12 @@ class RowLog(TrashRows):
         self._live = live
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._grown: Recent[int] = Recent(_REMEMBERED)
-        self._ends = threading.local()
         self._written: Recent[_Written] = Recent(_REMEMBERED)
         self.keyset: object = None
         """What `KeyRows.stamp` says of the keys that the store seals with; None if it is not encrypted."""
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """See `FrameLog`. What happens inside is one transaction, committed when it is left."""
-        self._ends.session_id = None
         idle = self._live.idle_seconds(session_id)
         return self._database.transaction(f"session {short_id(session_id)}", idle=idle)
 
@@ -168,20 +164,11 @@ class RowLog(TrashRows):
         rows = self._database.rows(_END, _HEADER_BYTES, short_id(session_id))
         return _End(*rows[0]) if rows else None
 
-    def _seen_end(self, session_id: str) -> _End | None:
-        """The end as `tip` has just seen it: nobody else writes while this thread has the session's lock."""
-        seen: _End | None
-        if getattr(self._ends, "session_id", None) == session_id:
-            seen = self._ends.session
-        else:
-            seen = self._end(session_id)
-        self._ends.session_id = None
-        return seen
-
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`. One query, unless the last frame is damaged."""
-        end = self._ends.session = self._end(session_id)
-        self._ends.session_id = session_id
+        return self._tip(session_id, self._end(session_id))
+
+    def _tip(self, session_id: str, end: _End | None) -> Tip | None:
         if end is None:
             return None
         try:
@@ -212,39 +199,31 @@ class RowLog(TrashRows):
 
     # Writing ---------------------------------------------------------------------------------------------
 
-    def extend(self, session_id: str, frame: bytes, header: Header, *, after: Tip | None, covered: int) -> bool:
-        """See `SwiftLog`. One statement, once this object has appended to the segment that is the newest."""
-        self._ends.covered = header.id, covered
+    def append(
+        self,
+        session_id: str,
+        frame: bytes,
+        header: Header,
+        *,
+        after: Tip | None,
+        refused: Collection[str] = (),
+        fresh: bool = False,
+        covered: int = 0,
+    ) -> bool:
+        """See `FrameLog`. One statement, once this object has appended to the segment that is the newest."""
         known = self._written.pop(session_id)
-        if known is None or after is None or known.id != after.id or self._is_full(known, frame):
+        is_usual = known and after and known.id == after.id and not fresh and self._database.is_untouched
+        if (
+            known
+            and is_usual
+            and not self._is_full(known, frame)
+            and self._extend(session_id, frame, header, known, covered)
+        ):
             return False
-        labels, sid = header.other.get("labels"), short_id(session_id)
-        lock, epoch = self._database.number(f"session {sid}"), self._live.epoch(sid)
-        ((is_done,),) = self._database.rows(
-            f"SELECT CASE WHEN {_SAME_KEYS} THEN {{extend}}(%s, %s, %s, %s, %s, %s, %s, %s, %s) END",
-            self.keyset, KEYSET, self.keyset, lock, sid, epoch, covered, known.segment, known.frames, frame,
-            bool(labels or known.has_labels), _marks(labels) if labels else None,
-        )  # fmt: skip
-        if is_done is None:
-            raise _rotated(session_id)
-        if is_done:
-            size = known.size + len(frame)
-            self._grown.put(session_id, size)
-            self._live.dropped(sid, epoch, covered)
-            self._written.put(
-                session_id, _Written(header.id, known.segment, known.frames + 1, size, has_labels=bool(labels))
-            )
-        return bool(is_done)
-
-    def _is_full(self, end: _Written | _End, frame: bytes) -> bool:
-        return end.frames >= self._segment_frames or end.size + len(frame) > self._segment_bytes
-
-    def append(self, session_id: str, frame: bytes, header: Header, *, fresh: bool = False) -> bool:
-        """See `FrameLog`."""
         self._live.must_not_be_fenced(session_id)
         self._must_have_the_keys(session_id)
-        self._written.pop(session_id)
-        end = self._seen_end(session_id)
+        end = self._end(session_id)
+        check_end(session_id, self._tip(session_id, end), after, refused)
         labels = header.other.get("labels")
         finished = False
         if end is None:
@@ -263,10 +242,33 @@ class RowLog(TrashRows):
                 self._written.put(session_id, grown)
         if labels or (end and end.has_labels):
             self._label(session_id, labels)
-        self._drop_covered(session_id, header)
+        self._drop_covered(session_id, covered)
         is_extended = end is not None and not finished and not end.rewritten
         self._grown.put(session_id, len(frame) + (end.size if end and is_extended else 0))
         return finished
+
+    def _extend(self, session_id: str, frame: bytes, header: Header, known: _Written, covered: int) -> bool:
+        """Append by the function ``extend``, which takes the lock; False, with nothing changed, if it cannot."""
+        labels, sid = header.other.get("labels"), short_id(session_id)
+        lock, epoch = self._database.number(f"session {sid}"), self._live.epoch(sid)
+        ((is_done,),) = self._database.ahead(
+            f"SELECT CASE WHEN {_SAME_KEYS} THEN {{extend}}(%s, %s, %s, %s, %s, %s, %s, %s, %s) END",
+            self.keyset, KEYSET, self.keyset, lock, sid, epoch, covered, known.segment, known.frames, frame,
+            bool(labels or known.has_labels), _marks(labels) if labels else None,
+        )  # fmt: skip
+        if is_done is None:
+            raise _rotated(session_id)
+        if is_done:
+            size = known.size + len(frame)
+            self._grown.put(session_id, size)
+            self._live.dropped(sid, epoch, covered)
+            self._written.put(
+                session_id, _Written(header.id, known.segment, known.frames + 1, size, has_labels=bool(labels))
+            )
+        return bool(is_done)
+
+    def _is_full(self, end: _Written | _End, frame: bytes) -> bool:
+        return end.frames >= self._segment_frames or end.size + len(frame) > self._segment_bytes
 
     def _must_have_the_keys(self, session_id: str) -> None:
         if self.keyset is not None:
@@ -274,9 +276,8 @@ class RowLog(TrashRows):
             if not is_same:
                 raise _rotated(session_id)
 
-    def _drop_covered(self, session_id: str, header: Header) -> None:
-        frame_id, covered = getattr(self._ends, "covered", ("", 0))
-        if frame_id == header.id and self._live.epoch(short_id(session_id)) is not None:
+    def _drop_covered(self, session_id: str, covered: int) -> None:
+        if covered and self._live.epoch(short_id(session_id)) is not None:
             self._database.later(
                 "DELETE FROM {spool} WHERE sid = %s AND token = '' AND n <= %s", short_id(session_id), covered
             )
