@@ -18,8 +18,7 @@ ABBREVIATED = [
 
 
 def source(file: str) -> str:
-    below = "snapshot_plugin" if file.startswith("testing/") else "tests"
-    return (ROOT / below / file).read_text("utf-8")
+    return (ROOT / "tests" / file).read_text("utf-8")
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)

@@ -1,8 +1,8 @@
 """The host suite: every promise of an ACP host to its client, tested on a real process.
 
 A *host* sits between an ACP client and an ACP agent and records what passes: the proxy, an SDK client, an SDK
-agent, a link of a proxy chain, or your own. To test your own host, define the command that starts it and inherit
-the groups of cases that apply:
+agent, a link of a proxy chain. A test class defines the command that starts its host and inherits the groups of
+cases that apply (`snapshot_plugin.testing.hosts` is the shorter suite for hosts of others):
 
     class TestMyHost(Answers, Loading, Recording):
         def command(self, store, agent, *, session=None, patience=None):
