@@ -19,7 +19,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.inert import several
 from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot, with_origin
-from snapshot_plugin.store import rewrite
+from snapshot_plugin.store import rewrite, trash
 from snapshot_plugin.store.base import CheckReport, Finding
 from snapshot_plugin.store.listing import damaged, meta_of
 from snapshot_plugin.store.log import Frame, FrameLog, SessionEntry, frames_in, session_frames
@@ -128,7 +128,7 @@ def quarantined(log: FrameLog, session_id: str | None) -> list[Finding]:
     detail = "a copy of damaged bytes that a repair set aside"
     return [
         Finding(session_id=owner, kind="quarantine", detail=detail, file=segment.name)
-        for owner, segment in log.aside(session_id)
+        for owner, segment in trash.quarantined(log, session_id)
     ]
 
 
@@ -139,7 +139,7 @@ def _repair(log: FrameLog, session_id: str, keys: SessionKeys | None, frames: Se
     """
     segments = log.segments(session_id)
     damaged_in = {each.frame.segment.name for each in frames if not each.loads and each.finding(session_id)}
-    places = [log.quarantine(session_id, segment) for segment in segments if segment.name in damaged_in]
+    places = [trash.quarantine(log, session_id, segment) for segment in segments if segment.name in damaged_in]
     good = rewrite.joined([each.frame.data for each in frames if each.loads], session_id, keys)
     tip = log.tip(session_id)
     log.replace(session_id, segments, good, tip.seq if tip else segments[-1].last)
@@ -192,7 +192,8 @@ class Repairs:
         frames = _all_replayed(self._store.frames, session_id, keys)
         if not any(each.loads for each in frames):  # an earlier repair may have kept nothing
             aside = sorted(
-                (segment for _, segment in self._store.frames.aside(session_id)), key=lambda each: each.first
+                (segment for _, segment in trash.quarantined(self._store.frames, session_id)),
+                key=lambda each: each.first,
             )
             kept = [each._replace(loads=False) for each in replay(frames_in(aside), session_id, keys)]
             frames = [*kept, *frames]

@@ -16,6 +16,7 @@ from snapshot_plugin.errors import Conflict, InvalidInput
 from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.log import Frame, FrameLog, Segment, frames_in, session_frames
+from snapshot_plugin.store.trash import copy_to_trash
 from snapshot_plugin.store.walk import whole
 
 __all__ = ["drop", "undrop"]
@@ -38,7 +39,7 @@ def drop(
             session_id=session_id,
             hint="read its history again",
         )
-    kept = log.keep(session_id, token=token, now=now)
+    kept = copy_to_trash(log, session_id, token=token, now=now)
     rewrite.forget(log, session_id, keys, set(gone))
     return kept
 

@@ -27,7 +27,7 @@ from snapshot_plugin.model.meta import LoadedFrom, SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, plan
 from snapshot_plugin.model.snapshot import CURRENT_VERSION, SessionSnapshot, upto_of, with_origin
 from snapshot_plugin.model.times import as_utc, rfc3339
-from snapshot_plugin.store import check, copies, rewrite, transfer
+from snapshot_plugin.store import check, copies, rewrite, transfer, trash
 from snapshot_plugin.store.arguments import check_kind, checked_labels, checked_numbers, not_text
 from snapshot_plugin.store.base import GRACE, CheckReport, Finding, ForgetResult, StoredSnapshot, Trashed
 from snapshot_plugin.store.listing import listed, meta_of, with_labels
@@ -250,10 +250,10 @@ class StoreCore:
         self._store.guard(session_id)
         with self._log.exclusively(session_id):
             self._must_exist(session_id)  # of several concurrent deletes, one succeeds
-            trashed = self._log.discard(session_id, token=new_id(), now=self._store.clock())
+            trashed = trash.discard(self._log, session_id, token=new_id(), now=self._store.clock())
         self._writers.forget(session_id)
         if purge:
-            self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=trashed.token)
+            trash.purge(self._log, older_than=timedelta(0), now=self._store.clock(), only=trashed.token)
         return trashed
 
     def _must_exist(self, session_id: str) -> None:
@@ -262,29 +262,29 @@ class StoreCore:
 
     def trash(self) -> Sequence[Trashed]:
         """What can be brought back."""
-        return self._log.trash()
+        return trash.trashed(self._log)
 
     def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """Bring a session back, under its own id or another."""
         check_kind("token", token, str)
-        trashed = next((each for each in self._log.trash() if each.token == token), None)
+        trashed = next((each for each in trash.trashed(self._log) if each.token == token), None)
         if trashed is None:
             raise SnapshotNotFound(
                 f"nothing in the trash has the token {token}", hint="list the trash to see what can be restored"
             )
         if session_id is None or session_id == trashed.session_id:
             with self._log.exclusively(trashed.session_id):
-                return self._log.undelete(token)
+                return trash.undelete(self._log, token)
         copies = transfer.copies_in_trash(self._log, trashed, self._store.session_keys(trashed.session_id))
         self.put_in(session_id, copies)
-        self._log.purge(older_than=timedelta(0), now=self._store.clock(), only=token)
+        trash.purge(self._log, older_than=timedelta(0), now=self._store.clock(), only=token)
         return session_id
 
     def purge(self, *, older_than: timedelta = GRACE, now: datetime | None = None) -> Sequence[Trashed]:
         """Permanently remove sessions deleted longer ago than that."""
         check_kind("older_than", older_than, timedelta)
         check_kind("now", now, datetime, optional=True)
-        return self._log.purge(older_than=older_than, now=as_utc(now) if now else self._store.clock())
+        return trash.purge(self._log, older_than=older_than, now=as_utc(now) if now else self._store.clock())
 
     def forget(
         self,
@@ -321,7 +321,7 @@ class StoreCore:
         self._must_exist(session_id)
         with self._log.exclusively(session_id):
             keys = self._store.session_keys(session_id)
-            return copies.undrop(self._log, session_id, keys, self._log.kept(token))
+            return copies.undrop(self._log, session_id, keys, trash.trashed_segments(self._log, token))
 
     # Caring ----------------------------------------------------------------------------------------------
 

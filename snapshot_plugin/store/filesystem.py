@@ -5,86 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
 from snapshot_plugin.errors import InvalidInput, StoreNotFound, StoreUnavailable
-from snapshot_plugin.model.ids import dirname_of, session_id_of
-from snapshot_plugin.store.base import Capabilities, Trashed
+from snapshot_plugin.store.base import Capabilities
+from snapshot_plugin.store.directories import SessionDirectories
 from snapshot_plugin.store.engine import StoreLimits
-from snapshot_plugin.store.filenames import present
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.log import Segment
 from snapshot_plugin.store.marker import MARKER, is_store, read_marker, without_marker
-from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES, SegmentFiles, read_segment
-from snapshot_plugin.store.trash import TrashDir
+from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES
 from snapshot_plugin.system.files import disk_errors, locked, make_private_dir, replace_file, require
 
 __all__ = ["FilesystemStore", "open_url", "path_of"]
-
-
-class _FilesystemLog(SegmentFiles, TrashDir):
-    """`FrameLog` on a local disk."""
-
-    def __init__(self, root: Path, *, segment_bytes: int, segment_frames: int, lock_timeout: float) -> None:
-        SegmentFiles.__init__(
-            self, root, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout
-        )
-        TrashDir.__init__(self, root)
-
-    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """See `FrameLog`. Finished segments are hard-linked; only the open one is copied."""
-        segments = self.segments(session_id)
-        growing = {segment.name for segment in segments[-1:] if not segment.rewritten}
-        finished = [segment.name for segment in segments if segment.name not in growing]
-        return self.copy(session_id, linked=finished, copied=sorted(growing), token=token, now=now)
-
-    def kept(self, token: str) -> list[Segment]:
-        """See `FrameLog`."""
-        entry, path = self.find(token)
-        return _Copy(path).segments(entry.session_id)
-
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """See `FrameLog`."""
-        directory = self.directory(session_id)
-        target = directory / "quarantine" / segment.name
-        with disk_errors(f"setting a file of session {session_id} aside", session_id=session_id):
-            make_private_dir(target.parent)
-            while target.exists():
-                target = target.with_name(target.name + "+")
-            replace_file(target, segment.read())
-        return str(target.relative_to(directory))
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        pattern = f"{dirname_of(session_id)}/quarantine/*" if session_id else "*/quarantine/*"
-        out = []
-        with disk_errors("reading quarantine"):
-            for path in sorted(self.sessions_dir.glob(pattern)):
-                owner, files = session_id_of(path.parent.parent.name), present([path.name.rstrip("+")])
-                if owner and files:
-                    read = partial(read_segment, str(path.parent), path.name, owner)
-                    is_range, name = files[0].generation > 0, f"quarantine/{path.name}"
-                    out.append((owner, Segment(name, files[0].first, files[0].last, is_range, read)))
-        return out
-
-    def close(self) -> None:
-        """See `FrameLog`."""
-
-
-class _Copy(SegmentFiles):
-    """The segments of a session that is not at its own place."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._path = str(path)
-
-    def _path_of(self, session_id: str) -> str:
-        _ = session_id
-        return self._path
 
 
 class FilesystemStore(KeyedStore):
@@ -120,7 +55,7 @@ class FilesystemStore(KeyedStore):
     ) -> None:
         require("a store on a disk")
         self.path = Path(path).absolute()
-        self._files = _FilesystemLog(
+        self._files = SessionDirectories(
             self.path, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout
         )
         super().__init__(

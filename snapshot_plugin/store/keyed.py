@@ -35,6 +35,7 @@ from snapshot_plugin.store.log import FrameLog
 from snapshot_plugin.store.marker import FORMAT, MARKER
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
+from snapshot_plugin.store.trash import discard
 from snapshot_plugin.system import forks
 
 __all__ = ["KeyedStore", "TendedLog"]
@@ -240,7 +241,7 @@ class KeyedStore(LogStore):
 
     def _discard_as(self, entry: Trashed) -> None:
         with self.frames.exclusively(entry.session_id):
-            self.frames.discard(entry.session_id, token=entry.token, now=entry.deleted_at)
+            discard(self.frames, entry.session_id, token=entry.token, now=entry.deleted_at)
 
     # Background ------------------------------------------------------------------------------------------
 

@@ -41,12 +41,7 @@ def listed(
 
     With *labels*, a log that has an index of them leaves the others out; see `with_labels`.
     """
-    by_label = getattr(log, "labelled", None) if labels else None
-    metas = [
-        meta
-        for entry in (by_label(labels) if by_label else log.sessions(only))
-        if (meta := _newest(log, entry, keys_of))
-    ]
+    metas = [meta for entry in log.sessions(only, labels) if (meta := _newest(log, entry, keys_of))]
     return sorted(metas, key=lambda meta: (meta.changed_at, meta.session_id), reverse=True)
 
 

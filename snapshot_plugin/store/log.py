@@ -10,20 +10,20 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import scan
 from snapshot_plugin.errors import Conflict, StoreUnavailable
 
 if TYPE_CHECKING:
-    from snapshot_plugin.store.base import Finding, Trashed
+    from snapshot_plugin.store.base import Finding
 
 __all__ = [
+    "Area",
     "Frame",
     "FrameLog",
     "FrameReader",
-    "LabelledLog",
     "Segment",
     "SessionEntry",
     "Tip",
@@ -75,11 +75,14 @@ class SessionEntry(NamedTuple):
 class FrameReader(Protocol):
     """Where frames are found. Every method may raise `StoreUnavailable`."""
 
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """All sessions, or *only* the one with this id: names and sizes, no bodies."""
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+        """All sessions, or *only* the one with this id: names and sizes, no bodies.
 
-    def segments(self, session_id: str) -> list[Segment]:
-        """The session's segments, oldest first; empty when there is no such session.
+        A log with an index of labels may leave out sessions whose newest snapshot does not have all these *labels*.
+        """
+
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
+        """The session's segments in an area, oldest first; empty when there is no such session.
 
         Readers take no lock: a segment that is replaced meanwhile raises `FileNotFoundError` from its `read`.
         """
@@ -88,21 +91,25 @@ class FrameReader(Protocol):
         """The newest frame, found without reading the whole log; None when the end is not a frame."""
 
 
-@runtime_checkable
-class LabelledLog(Protocol):
-    """A log with an index of labels. Other logs are listed in full and filtered afterwards."""
+class Area(NamedTuple):
+    """Frames of a session outside its log: ``trash/<token>``, or ``quarantine/<name>``."""
 
-    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
-        """The sessions whose newest snapshot has all these labels."""
+    session_id: str
+    name: str
+    size_bytes: int = 0
 
 
 class FrameLog(FrameReader, Protocol):
-    """Where frames are kept, and found."""
+    """Where frames are kept, and found. A backend derives from it and inherits what has a default.
+
+    A session's frames are in an **area**: ``""`` is the log itself. What is done with the others (deleting,
+    bringing back, purging, copies, quarantine) stands in `snapshot_plugin.store.trash`, for all backends.
+    """
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """Lock the session against other writers, in this process and in others; `SessionLocked` on a timeout.
 
-        `append`, `replace`, `quarantine`, `discard`, `keep` and `undelete` are called inside it.
+        `append`, `replace`, `copy` and `move` are called inside it.
         """
 
     def tip(self, session_id: str) -> Tip | None:
@@ -138,38 +145,39 @@ class FrameLog(FrameReader, Protocol):
         segments, *frames* are the whole of a session that was not there.
         """
 
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """Copy a segment to a place outside the log, durably, and say where."""
+    def areas(self, under: str, session_id: str | None = None) -> list[Area]:
+        """The areas in the ``trash`` or in ``quarantine``, of one session or of all."""
 
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """What `quarantine` copied, of one session or of all: the session's id, and the segment by its place."""
+    def copy(self, session_id: str, segments: Sequence[Segment], area: str) -> str:
+        """Copy segments to an area, durably, whole or not at all; returns the name that the area was given.
 
-    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """Move the whole session to the trash."""
-
-    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        """Put a copy of the whole session in the trash, as `discard` would put the session itself there."""
-
-    def kept(self, token: str) -> list[Segment]:
-        """The segments in the trash under *token*, oldest first; `SnapshotNotFound` if there is no such entry."""
-
-    def trash(self) -> list[Trashed]:
-        """The trash, newest first."""
-
-    def undelete(self, token: str) -> str:
-        """Bring a session back from the trash; `Conflict` if its place is taken."""
-
-    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
-        """Permanently remove entries discarded longer ago than that, or *only* the one with this token.
-
-        Atomic per entry: after an interruption an entry is in the trash whole, or gone.
+        To the trash all of a session's segments are copied, to quarantine one.
         """
 
+    def move(self, session_id: str, source: str, target: str) -> None:
+        """Move a whole session from the log (``""``) to the trash or back, in one step.
+
+        Raises:
+            SnapshotNotFound: there is nothing in *source*.
+            Conflict: a session is to come back, and there is one with its id, or unrecovered words of one.
+            SessionLocked: it is to come back, and a session with its id is live.
+        """
+
+    def remove(self, areas: Sequence[Area]) -> list[Area]:
+        """Permanently remove areas of the trash, each atomically; returns those that were there."""
+
+    def tidy(self, *, older_than: timedelta, now: datetime) -> None:
+        """Remove what crashes have left behind. By default nothing is left."""
+        _ = older_than, now
+
     def leftovers(self, session_id: str) -> list[str]:
-        """Names of files that a crash left behind and that hold no acknowledged data."""
+        """Names of files that a crash left behind and that hold no acknowledged data. None by default."""
+        _ = session_id
+        return []
 
     def close(self) -> None:
         """Release all resources."""
+        return
 
 
 def check_end(session_id: str, tip: Tip | None, after: Tip | None, refused: Collection[str]) -> None:

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
-from snapshot_plugin.errors import Conflict, SnapshotNotFound
 from snapshot_plugin.model.ids import new_id
-from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import LogStore, StoreLimits
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of
+from snapshot_plugin.store.log import Area, FrameLog, Segment, SessionEntry, Tip, check_end, frames_in, tip_of
+from snapshot_plugin.store.trash import no_such_entry, taken
 from snapshot_plugin.system import forks
 
 __all__ = ["MemoryLog", "MemoryStore", "open_url"]
 
 
-class MemoryLog:
+class MemoryLog(FrameLog):
     """`FrameLog` in a dict: one segment a session, the same frames as on disk."""
 
     def __init__(self) -> None:
         self.id = new_id()
-        self._frames: dict[str, tuple[bytes, ...]] = {}
-        self._last: dict[str, int] = {}
+        self._frames: dict[tuple[str, str], tuple[bytes, ...]] = {}
+        """The frames of a session in an area."""
+        self._last: dict[tuple[str, str], int] = {}
         self._rewritten: Counter[str] = Counter()
-        self._trash: dict[str, tuple[Trashed, tuple[bytes, ...], int]] = {}
-        self._aside: list[tuple[str, bytes]] = []
         self._lock = forks.rlock()
 
     @contextlib.contextmanager
@@ -39,17 +36,21 @@ class MemoryLog:
         with self._lock:
             yield
 
-    def segments(self, session_id: str) -> list[Segment]:
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """See `FrameLog`."""
-        frames, last = self._stored(session_id)
+        frames, last = self._stored(session_id, area)
         if frames is None:
             return []
-        name = f"memory.{self._rewritten[session_id]}"
+        name = area or f"memory.{self._rewritten[session_id]}"
         return [Segment(name, 1, last, rewritten=True, read=lambda: b"".join(frames))]
 
-    def _stored(self, session_id: str) -> tuple[tuple[bytes, ...] | None, int]:
+    def _stored(self, session_id: str, area: str = "") -> tuple[tuple[bytes, ...] | None, int]:
         with self._lock:
-            return self._frames.get(session_id), self._last.get(session_id, 0)
+            return self._frames.get((session_id, area)), self._last.get((session_id, area), 0)
+
+    def _put(self, session_id: str, frames: tuple[bytes, ...], last: int, area: str = "") -> None:
+        with self._lock:
+            self._frames[session_id, area], self._last[session_id, area] = frames, last
 
     def tip(self, session_id: str) -> Tip | None:
         """See `FrameLog`."""
@@ -72,11 +73,10 @@ class MemoryLog:
         """See `FrameLog`."""
         _ = covered
         check_end(session_id, self.tip(session_id), after, refused)
-        before = self._frames.get(session_id, ())
+        before = self._stored(session_id)[0] or ()
         if fresh:
             before = tuple(each for each in before if read_header(each)[0].hi < header.hi)
-        self._frames[session_id] = (*before, frame)
-        self._last[session_id] = header.hi
+        self._put(session_id, (*before, frame), header.hi)
         return False
 
     def tail(self, session_id: str) -> bytes | None:
@@ -87,91 +87,49 @@ class MemoryLog:
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
         """See `FrameLog`."""
         _ = old
-        self._frames[session_id] = tuple(frames)
-        self._last[session_id] = hi
+        self._put(session_id, tuple(frames), hi)
         self._rewritten[session_id] += 1
 
-    def quarantine(self, session_id: str, segment: Segment) -> str:
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
         """See `FrameLog`."""
-        self._aside.append((session_id, segment.read()))
-        return "memory"
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        return [
-            (owner, Segment("memory", 1, 1 << 62, rewritten=True, read=partial(bytes, data)))
-            for owner, data in self._aside
-            if session_id in (None, owner)
-        ]
-
-    def leftovers(self, session_id: str) -> list[str]:
-        """See `FrameLog`: there are never any leftovers."""
-        _ = session_id
-        return []
-
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`."""
-        sessions = list(self._frames.items())  # other threads may save meanwhile
+        _ = labels
         return [
             SessionEntry(session_id, sum(map(len, frames)))
-            for session_id, frames in sessions
-            if only in (None, session_id)
+            for (session_id, area), frames in list(self._frames.items())  # other threads may save meanwhile
+            if not area and only in (None, session_id)
         ]
 
-    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+    def areas(self, under: str, session_id: str | None = None) -> list[Area]:
         """See `FrameLog`."""
-        frames, last = self._frames.pop(session_id), self._last.pop(session_id)
-        size = sum(map(len, frames))
-        trashed = Trashed(session_id=session_id, token=token, deleted_at=now, size_bytes=size)
-        self._trash[token] = (trashed, frames, last)
-        return trashed
+        return [
+            Area(owner, area, sum(map(len, frames)))
+            for (owner, area), frames in list(self._frames.items())
+            if area.startswith(f"{under}/") and session_id in (None, owner)
+        ]
 
-    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
+    def copy(self, session_id: str, segments: Sequence[Segment], area: str) -> str:
         """See `FrameLog`."""
-        frames, last = self._frames[session_id], self._last[session_id]
-        size = sum(map(len, frames))
-        kept = Trashed(session_id=session_id, token=token, deleted_at=now, size_bytes=size)
-        self._trash[token] = (kept, frames, last)
-        return kept
+        frames = tuple(frame.data for frame in frames_in(segments))
+        self._put(session_id, frames, max(segment.last for segment in segments), area)
+        return area
 
-    def kept(self, token: str) -> list[Segment]:
-        """See `FrameLog`."""
-        if token not in self._trash:
-            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
-        _, frames, last = self._trash[token]
-        return [Segment("memory", 1, last, rewritten=True, read=lambda: b"".join(frames))]
-
-    def trash(self) -> list[Trashed]:
-        """See `FrameLog`."""
-        found = [trashed for trashed, *_ in list(self._trash.values())]
-        return sorted(found, key=lambda trashed: trashed.deleted_at, reverse=True)
-
-    def undelete(self, token: str) -> str:
+    def move(self, session_id: str, source: str, target: str) -> None:
         """See `FrameLog`."""
         with self._lock:
-            if token not in self._trash:
-                raise SnapshotNotFound(f"nothing in the trash has the token {token}")
-            trashed, frames, last = self._trash[token]
-            if trashed.session_id in self._frames:
-                raise Conflict(f"there is a new session {trashed.session_id}", session_id=trashed.session_id)
-            del self._trash[token]
-            self._frames[trashed.session_id], self._last[trashed.session_id] = frames, last
-            return trashed.session_id
+            if (session_id, source) not in self._frames:
+                raise no_such_entry(source)
+            if (session_id, target) in self._frames:
+                raise taken(session_id)
+            self._frames[session_id, target] = self._frames.pop((session_id, source))
+            self._last[session_id, target] = self._last.pop((session_id, source))
 
-    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
+    def remove(self, areas: Sequence[Area]) -> list[Area]:
         """See `FrameLog`."""
         with self._lock:
-            gone = [
-                trashed
-                for trashed in self.trash()
-                if now - trashed.deleted_at >= older_than and only in (None, trashed.token)
-            ]
-            for trashed in gone:
-                del self._trash[trashed.token]
+            gone = [area for area in areas if area[:2] in self._frames]
+            for area in gone:
+                del self._frames[area[:2]], self._last[area[:2]]
             return gone
-
-    def close(self) -> None:
-        """See `FrameLog`."""
 
 
 class MemoryStore(LogStore):

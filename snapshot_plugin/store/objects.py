@@ -10,19 +10,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 
 from snapshot_plugin.codec.frame import Header
 from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, Damaged, InvalidSnapshotVersion, SnapshotCorrupted
 from snapshot_plugin.model.ids import dirname_of, session_id_of
+from snapshot_plugin.store.area_objects import AreaObjects
 from snapshot_plugin.store.bucket import Bucket, many_at_once
 from snapshot_plugin.store.ledger import Ledger, LedgerPart
 from snapshot_plugin.store.ledger_index import LARGEST_TAIL, Indexed
 from snapshot_plugin.store.ledgers import PartReader, Seen, busy, frames_path, unique_name
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, overtaken, undisturbed
-from snapshot_plugin.store.trashobjects import TrashObjects
 
 __all__ = ["LEDGER_BYTES", "ObjectLog"]
 
@@ -42,7 +41,7 @@ class _AlreadyThere(Exception):
     """The frame that is to be added is stored already."""
 
 
-class ObjectLog(TrashObjects):
+class ObjectLog(AreaObjects):
     """Frames in a bucket. `ObjectStore` makes sure that there is a store before anything is called."""
 
     def __init__(self, bucket: Bucket, *, ledger_bytes: int = LEDGER_BYTES) -> None:
@@ -59,9 +58,9 @@ class ObjectLog(TrashObjects):
 
         return undisturbed(session_id, look)
 
-    def segments(self, session_id: str) -> list[Segment]:
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """See `FrameLog`."""
-        return self._look(session_id).segments
+        return self.area_segments(session_id, area) if area else self._look(session_id).segments
 
     def tail(self, session_id: str) -> bytes | None:
         """See `FrameLog`."""
@@ -79,8 +78,9 @@ class ObjectLog(TrashObjects):
         piece = last_frame(end) if end else None
         return end[piece.start : piece.end] if end and piece else None
 
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Ledgers that changed since the index was written are read concurrently."""
+        _ = labels
         if only is not None:
             entry, _ = self._entry(dirname_of(only))
             return [entry] if entry else []
@@ -212,29 +212,6 @@ class ObjectLog(TrashObjects):
         if stored is None or stored.data != content:
             raise SnapshotCorrupted("what was written does not read back", session_id=session_id)
         return part
-
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """See `FrameLog`."""
-        place = f"quarantine/{dirname_of(session_id)}/{unique_name(segment.first)}.snap.gz"
-        self._put_new(place, segment.read())
-        return place
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        under = f"quarantine/{dirname_of(session_id)}" if session_id else "quarantine"
-        out = []
-        for name in self._bucket.names(under):
-            place = f"{under}/{name}"
-            owner, first = session_id_of(place.split("/")[1]), int(place.rpartition("/")[2].partition("-")[0])
-            if owner:
-                out.append((owner, Segment(place, first, 1 << 62, True, partial(self._quarantined, place))))
-        return out
-
-    def _quarantined(self, place: str) -> bytes:
-        found = self._bucket.get(place)
-        if found is None:
-            raise FileNotFoundError(place)
-        return found.data
 
     def grown(self, size: int) -> list[str]:
         """See `TendedLog`: also those that fell into pieces."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from snapshot_plugin.codec.scan import last_frame, scan
 from snapshot_plugin.errors import Conflict, SnapshotCorrupted, StoreUnavailable
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.store.filenames import SegmentFile, called, covers, is_segment, present, session_at
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of, undisturbed
+from snapshot_plugin.store.log import FrameReader, Segment, SessionEntry, Tip, check_end, tip_of, undisturbed
 from snapshot_plugin.store.recent import Recent
 from snapshot_plugin.system.files import (
     CLOEXEC,
@@ -77,7 +77,7 @@ class _Known:
         self.ours = {header.id}
 
 
-class SegmentFiles:
+class SegmentFiles(FrameReader):
     """The part of `FrameLog` that reads and writes one session's files."""
 
     def __init__(
@@ -106,8 +106,10 @@ class SegmentFiles:
             self._known.put(session_id, known)
         return known
 
-    def _path_of(self, session_id: str) -> str:
-        return str(self.sessions_dir / dirname_of(session_id))
+    def _path_of(self, session_id: str, area: str = "") -> str:
+        """Where the files of a session are; an area of the trash is ``trash/<token>``."""
+        name, (kind, _, token) = dirname_of(session_id), area.partition("/")
+        return str(self.sessions_dir.with_name(kind) / f"{name}.{token}" if area else self.sessions_dir / name)
 
     def exclusively(self, session_id: str) -> locked:
         """See `FrameLog`."""
@@ -121,9 +123,9 @@ class SegmentFiles:
                 self.make_dir(Path(known.path))
                 return lock()
 
-    def segments(self, session_id: str) -> list[Segment]:
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """See `FrameLog`."""
-        known = self._of(session_id)
+        known = _Known(session_id, self._path_of(session_id, area)) if area else self._of(session_id)
         return [
             Segment(
                 file.name, file.first, file.last, file.generation > 0,
@@ -302,8 +304,9 @@ class SegmentFiles:
         counted = {file.name for file in present(names)}
         return sorted(name for name in names if name.endswith(".tmp") or (is_segment(name) and name not in counted))
 
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
         """See `FrameLog`. Directories without frames are not sessions yet; hidden system files are ignored."""
+        _ = labels
         with disk_errors("listing the store"), os.scandir(self.sessions_dir) as entries:
             wanted = entries if only is None else called(only, entries)
             return [found for each in wanted if (found := session_at(each))]

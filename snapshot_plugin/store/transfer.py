@@ -21,6 +21,7 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.listing import meta_of
 from snapshot_plugin.store.log import Frame, FrameLog, frames_in, session_frames, tip_of
+from snapshot_plugin.store.trash import trashed_segments
 from snapshot_plugin.store.walk import Replay, check_version, whole
 
 __all__ = ["Copied", "copies_in_trash", "put_in", "take_out", "verified", "with_roots"]
@@ -46,7 +47,7 @@ def take_out(log: FrameLog, session_id: str, keys: SessionKeys | None) -> list[C
 
 def copies_in_trash(log: FrameLog, entry: Trashed, keys: SessionKeys | None) -> list[Copied]:
     """Every snapshot of a session in the trash, which stays there. Raises as `take_out` does."""
-    return _taken_out(frames_in(log.kept(entry.token)), entry.session_id, keys)
+    return _taken_out(frames_in(trashed_segments(log, entry.token)), entry.session_id, keys)
 
 
 def _taken_out(frames: Sequence[Frame], session_id: str, keys: SessionKeys | None) -> list[Copied]:

@@ -32,6 +32,7 @@ from snapshot_plugin import (
 from snapshot_plugin.store import bucket, s3
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.s3 import ObjectStore
+from snapshot_plugin.store.trash import purge
 from snapshot_plugin.testing import FixedClock, make_snapshot
 from tests.tries import tries
 
@@ -183,13 +184,13 @@ class Machine:
         self._texts, self._loaded = (), None
 
     def undelete(self, name: str) -> None:
-        for trashed in self._do(self._store.frames.trash)[:1]:
+        for trashed in self._do(self._store.core.trash)[:1]:
             self._do(self._store.core.undelete, trashed.token)
         self._look()
 
     def purge(self, name: str) -> None:
         """Nothing is old enough; what no ledger names goes."""
-        self._do(lambda: self._store.frames.purge(older_than=timedelta(days=1), now=FixedClock()()))
+        self._do(lambda: purge(self._store.frames, older_than=timedelta(days=1), now=FixedClock()()))
 
     def list(self, name: str) -> None:
         assert {meta.state for meta in self._do(self._store.core.list)} <= {"ok"}
@@ -229,10 +230,10 @@ def everything_in(world: World) -> set[str]:
 
     if store.prepared(store.frames.sessions):
         read()
-    for trashed in store.prepared(store.frames.trash):
+    for trashed in store.prepared(store.core.trash):
         store.prepared(partial(store.core.undelete, trashed.token))
         read()
-    store.prepared(lambda: store.frames.purge(older_than=timedelta(days=999), now=FixedClock()()))
+    store.prepared(lambda: purge(store.frames, older_than=timedelta(days=999), now=FixedClock()()))
     assert store.frames.leftovers("session") == []
     return found
 

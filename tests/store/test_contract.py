@@ -43,8 +43,8 @@ class TestMemoryStore(StoreContract):
         return MemoryStore(place, clock=clock)
 
     def damage_newest(self, place: MemoryLog, session_id: str) -> None:
-        *older, newest = place._frames[session_id]
-        place._frames[session_id] = (*older, with_a_wrong_byte(newest))
+        *older, newest = place._frames[session_id, ""]
+        place._frames[session_id, ""] = (*older, with_a_wrong_byte(newest))
 
 
 class OnDisk(StoreContract):

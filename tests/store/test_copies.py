@@ -258,7 +258,7 @@ async def test_nothing_is_dropped_when_no_copy_can_be_kept(tmp_path: Path, monke
 
     async with FilesystemStore(tmp_path, background=False) as store:
         await saved(store, *LIFE)
-        monkeypatch.setattr("snapshot_plugin.store.trash.replace_file", full)
+        monkeypatch.setattr("snapshot_plugin.store.directories.replace_file", full)
         with pytest.raises(StoreUnavailable):
             await store.drop("session", [1])
         await holds(store, dict(enumerate(LIFE, start=1)))

@@ -31,6 +31,7 @@ from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.ledger import Ledger
 from snapshot_plugin.store.s3 import ObjectStore
+from snapshot_plugin.store.trash import purge
 from snapshot_plugin.testing import StoreContract, make_snapshot
 from tests.object_servers import spoil_newest, spoilt
 from tests.store.s3_server import BUCKET, running
@@ -132,7 +133,7 @@ class Machine:
         self.do(self.store.core.compact, "session")
 
     def purge(self) -> None:
-        self.do(lambda: self.store.frames.purge(older_than=timedelta(days=1), now=datetime.now().astimezone()))
+        self.do(lambda: purge(self.store.frames, older_than=timedelta(days=1), now=datetime.now().astimezone()))
 
     def numbers(self) -> list[int]:
         assert self.do(self.store.core.check, "session").ok

@@ -5,36 +5,36 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snapshot_plugin import Conflict, MemoryStore, SnapshotNotFound, StoreUnavailable
+from snapshot_plugin import MemoryStore, StoreUnavailable
 from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
-from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.store.base import SnapshotStore, Trashed
+from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, tip_of
+from snapshot_plugin.store.log import Area, FrameLog, Segment, SessionEntry, Tip, check_end, tip_of
 from snapshot_plugin.store.memory import MemoryLog
+from snapshot_plugin.store.trash import no_such_entry, taken
 from snapshot_plugin.testing import FaultyStore, StoreContract
 
 Clock = Callable[[], datetime]
 
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS frames (token TEXT, sid TEXT, seq INTEGER, frame BLOB, PRIMARY KEY (token, sid, seq));
-CREATE TABLE IF NOT EXISTS sessions (token TEXT, sid TEXT, last INTEGER, deleted TEXT, PRIMARY KEY (token, sid));
-CREATE TABLE IF NOT EXISTS quarantine (sid TEXT, frames BLOB);
+CREATE TABLE IF NOT EXISTS frames (area TEXT, sid TEXT, seq INTEGER, frame BLOB, PRIMARY KEY (area, sid, seq));
+CREATE TABLE IF NOT EXISTS sessions (area TEXT, sid TEXT, last INTEGER, PRIMARY KEY (area, sid));
 """
-STORED = "SELECT last, frame FROM sessions LEFT JOIN frames USING (token, sid) WHERE token = '' AND sid = ?"
+STORED = "SELECT last, frame FROM sessions LEFT JOIN frames USING (area, sid) WHERE area = ? AND sid = ?"
 
 
-class SqliteLog:
-    """`FrameLog` in a database: one row a frame. The token of a session in use is ``''``."""
+class SqliteLog(FrameLog):
+    """`FrameLog` in a database: one row a frame, with the area that it is in."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,15 +70,15 @@ class SqliteLog:
                 database.execute("ROLLBACK")
                 raise
 
-    def segments(self, session_id: str) -> list[Segment]:
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """One query, so that the numbers and the frames are of the same moment."""
-        rows = self._rows(f"{STORED} ORDER BY seq", session_id)
+        rows = self._rows(f"{STORED} ORDER BY seq", area, session_id)
         frames = b"".join(frame for _last, frame in rows if frame is not None)
-        name = f"{len(rows)} rows"  # what replaces them has another name
+        name = area or f"{len(rows)} rows"  # what replaces them has another name
         return [Segment(name, 1, last, rewritten=True, read=partial(bytes, frames)) for last, _ in rows[:1]]
 
     def tip(self, session_id: str) -> Tip | None:
-        for last, frame in self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", session_id):
+        for last, frame in self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", "", session_id):
             if frame and (piece := last_frame(frame)) and piece.header:
                 return Tip(last, piece.header.id)
         return tip_of(self.segments(session_id))
@@ -95,99 +95,55 @@ class SqliteLog:
         covered: int = 0,
     ) -> bool:
         check_end(session_id, self.tip(session_id), after, refused)
-        insert = (
-            "INSERT OR REPLACE" if fresh else "INSERT"
-        )  # fresh: a frame with that number was never acknowledged
+        # fresh: a frame with that number was never acknowledged
+        insert = "INSERT OR REPLACE" if fresh else "INSERT"
         self._rows(f"{insert} INTO frames VALUES ('', ?, ?, ?)", session_id, header.hi, frame)
-        self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?, NULL)", session_id, header.hi)
+        self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?)", session_id, header.hi)
         return False
 
     def tail(self, session_id: str) -> bytes | None:
-        rows = self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", session_id)
+        rows = self._rows(f"{STORED} ORDER BY seq DESC LIMIT 1", "", session_id)
         return next((frame for _last, frame in rows), None)
 
     def replace(self, session_id: str, old: Sequence[Segment], frames: Sequence[bytes], hi: int) -> None:
-        self._rows("DELETE FROM frames WHERE token = '' AND sid = ?", session_id)
+        self._rows("DELETE FROM frames WHERE area = '' AND sid = ?", session_id)
         for frame in frames:
             self._rows("INSERT INTO frames VALUES ('', ?, ?, ?)", session_id, read_header(frame)[0].hi, frame)
-        self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?, NULL)", session_id, hi)
+        self._rows("INSERT OR REPLACE INTO sessions VALUES ('', ?, ?)", session_id, hi)
 
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        query = "SELECT sid, sum(length(frame)) FROM frames WHERE token = '' GROUP BY sid"
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+        query = "SELECT sid, sum(length(frame)) FROM frames WHERE area = '' GROUP BY sid"
         return [entry for row in self._rows(query) if only in (None, (entry := SessionEntry(*row)).session_id)]
 
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        self._rows("INSERT INTO quarantine VALUES (?, ?)", session_id, segment.read())
-        return "the table quarantine"
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        rows = self._rows("SELECT sid, frames FROM quarantine")
-        return [
-            (sid, Segment("the table quarantine", 1, 1 << 62, rewritten=True, read=partial(bytes, frames)))
-            for sid, frames in rows
-            if session_id in (None, sid)
-        ]
-
-    def discard(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        self._rows("UPDATE frames SET token = ? WHERE token = '' AND sid = ?", token, session_id)
-        self._rows(
-            "UPDATE sessions SET token = ?, deleted = ? WHERE token = '' AND sid = ?",
-            token, rfc3339(now), session_id,
-        )  # fmt: skip
-        return next(trashed for trashed in self.trash() if trashed.token == token)
-
-    def keep(self, session_id: str, *, token: str, now: datetime) -> Trashed:
-        self._rows(
-            "INSERT INTO frames SELECT ?, sid, seq, frame FROM frames WHERE token = '' AND sid = ?",
-            token,
-            session_id,
-        )
-        self._rows(
-            "INSERT INTO sessions SELECT ?, sid, last, ? FROM sessions WHERE token = '' AND sid = ?",
-            token, rfc3339(now), session_id,
-        )  # fmt: skip
-        return next(trashed for trashed in self.trash() if trashed.token == token)
-
-    def kept(self, token: str) -> list[Segment]:
-        rows = self._rows("SELECT seq, frame FROM frames WHERE token = ? ORDER BY seq", token)
-        if not rows:
-            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
-        return [Segment("rows", 1, rows[-1][0], rewritten=True, read=lambda: b"".join(frame for _, frame in rows))]
-
-    def trash(self) -> list[Trashed]:
+    def areas(self, under: str, session_id: str | None = None) -> list[Area]:
         query = (
-            "SELECT sid, token, deleted, (SELECT sum(length(frame)) FROM frames f WHERE f.token = s.token)"
-            " FROM sessions s WHERE token != '' ORDER BY deleted DESC"
+            "SELECT sid, area, coalesce(sum(length(frame)), 0) FROM sessions LEFT JOIN frames USING (area, sid)"
+            " WHERE area GLOB ? GROUP BY sid, area"
         )
-        return [
-            Trashed(
-                session_id=sid, token=token, deleted_at=datetime.fromisoformat(deleted).astimezone(UTC),
-                size_bytes=size or 0,
-            )
-            for sid, token, deleted, size in self._rows(query)
-        ]  # fmt: skip
+        return [Area(*row) for row in self._rows(query, f"{under}/*") if session_id in (None, row[0])]
 
-    def undelete(self, token: str) -> str:
-        found = [trashed.session_id for trashed in self.trash() if trashed.token == token]
-        if not found:
-            raise SnapshotNotFound(f"nothing in the trash has the token {token}")
-        if self.segments(found[0]):
-            raise Conflict(f"there is a new session {found[0]}", session_id=found[0])
-        self._rows("UPDATE frames SET token = '' WHERE token = ?", token)
-        self._rows("UPDATE sessions SET token = '', deleted = NULL WHERE token = ?", token)
-        return found[0]
+    def copy(self, session_id: str, segments: Sequence[Segment], area: str) -> str:
+        for columns in (
+            "frames SELECT ?, sid, seq, frame FROM frames",
+            "sessions SELECT ?, sid, last FROM sessions",
+        ):
+            self._rows(f"INSERT INTO {columns} WHERE area = '' AND sid = ?", area, session_id)
+        return area
 
-    def purge(self, *, older_than: timedelta, now: datetime, only: str | None = None) -> list[Trashed]:
+    def move(self, session_id: str, source: str, target: str) -> None:
+        if self.segments(session_id, target):
+            raise taken(session_id)
+        if not self.segments(session_id, source):
+            raise no_such_entry(source)
+        for table in ("frames", "sessions"):
+            self._rows(f"UPDATE {table} SET area = ? WHERE area = ? AND sid = ?", target, source, session_id)
+
+    def remove(self, areas: Sequence[Area]) -> list[Area]:
         with self.exclusively(""):
-            old = [trashed for trashed in self.trash() if now - trashed.deleted_at >= older_than]
-            gone = [trashed for trashed in old if only in (None, trashed.token)]
-            for trashed in gone:
-                self._rows("DELETE FROM frames WHERE token = ?", trashed.token)
-                self._rows("DELETE FROM sessions WHERE token = ?", trashed.token)
+            gone = [area for area in areas if self.segments(area.session_id, area.name)]
+            for area, table in product(gone, ("frames", "sessions")):
+                self._rows(f"DELETE FROM {table} WHERE sid = ? AND area = ?", *area[:2])
         return gone
-
-    def leftovers(self, session_id: str) -> list[str]:
-        return []
 
     def close(self) -> None:
         with self._lock:
@@ -234,5 +190,5 @@ class TestStoreInAWrapper(StoreContract):
         return FaultyStore(MemoryStore(place, clock=clock))
 
     def damage_newest(self, place: MemoryLog, session_id: str) -> None:
-        *older, newest = place._frames[session_id]
-        place._frames[session_id] = (*older, newest[:-10] + bytes([newest[-10] ^ 1]) + newest[-9:])
+        *older, newest = place._frames[session_id, ""]
+        place._frames[session_id, ""] = (*older, newest[:-10] + bytes([newest[-10] ^ 1]) + newest[-9:])

@@ -19,9 +19,9 @@ from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotCorrupted, W
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.keychain import KEYSET
 from snapshot_plugin.store.log import Segment, SessionEntry, Tip, check_end, overtaken, tip_of, undisturbed
+from snapshot_plugin.store.postgres.areas import AreaRows
 from snapshot_plugin.store.postgres.database import Database
 from snapshot_plugin.store.postgres.live_rows import LiveRows
-from snapshot_plugin.store.postgres.trash import TrashRows
 from snapshot_plugin.store.recent import Recent
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_FRAMES", "RowLog"]
@@ -107,7 +107,7 @@ class _Written(NamedTuple):
     has_labels: bool
 
 
-class RowLog(TrashRows):
+class RowLog(AreaRows):
     """Frames in a database. Rows name a session by its `short_id`: an index takes no long text.
 
     Args:
@@ -124,7 +124,7 @@ class RowLog(TrashRows):
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,
     ) -> None:
-        super().__init__(database, self._segments_at)
+        super().__init__(database)
         self._live = live
         self._segment_bytes, self._segment_frames = segment_bytes, segment_frames
         self._grown: Recent[int] = Recent(_REMEMBERED)
@@ -139,11 +139,11 @@ class RowLog(TrashRows):
 
     # Looking ---------------------------------------------------------------------------------------------
 
-    def segments(self, session_id: str) -> list[Segment]:
+    def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """See `FrameLog`."""
-        return self._segments_at(session_id, "")
-
-    def _segments_at(self, session_id: str, token: str) -> list[Segment]:
+        kind, _, token = area.partition("/")
+        if kind == "quarantine":
+            return self.quarantined_segments(area)
         rows = self._database.rows(
             "SELECT g.segment, g.first, g.last, g.rewritten FROM {sessions} s JOIN {segments} g USING (place)"
             " WHERE s.sid = %s AND s.token = %s ORDER BY g.first, g.segment",
@@ -183,15 +183,8 @@ class RowLog(TrashRows):
         data: bytes = rows[0][0] if rows else b""
         return data if last_frame(data) else None
 
-    def sessions(self, only: str | None = None) -> list[SessionEntry]:
-        """See `FrameLog`. One query, which brings the newest frames along."""
-        return self._listed(only)
-
-    def labelled(self, labels: Mapping[str, str]) -> list[SessionEntry]:
-        """See `LabelledLog`."""
-        return self._listed(labels=labels)
-
-    def _listed(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+    def sessions(self, only: str | None = None, labels: Mapping[str, str] | None = None) -> list[SessionEntry]:
+        """See `FrameLog`. One query, which brings the newest frames along; labels have an index."""
         wanted = "sid = %s" if only is not None else "labels @> %s" if labels else "%s"
         value = short_id(only) if only is not None else _marks(labels) if labels else True
         rows = self._database.read(_LIST.replace("%s", wanted, 1), value, _LISTED_BYTES)
@@ -325,29 +318,6 @@ class RowLog(TrashRows):
         newest = self.tail(session_id)
         if newest:
             self._label(session_id, read_header(newest)[0].other.get("labels"))
-
-    def quarantine(self, session_id: str, segment: Segment) -> str:
-        """See `FrameLog`."""
-        ((number,),) = self._database.rows(
-            "INSERT INTO {quarantine} (sid, first, data) VALUES (%s, %s, %s) RETURNING id",
-            short_id(session_id), segment.first, segment.read(),
-        )  # fmt: skip
-        return f"quarantine/{number}"
-
-    def aside(self, session_id: str | None = None) -> list[tuple[str, Segment]]:
-        """See `FrameLog`."""
-        name = short_id(session_id) if session_id is not None else None
-        query = "SELECT sid, id, first, data FROM {quarantine} WHERE sid = %s OR %s::text IS NULL ORDER BY id"
-        rows = self._database.read(query, name, name)
-        return [
-            (sid, Segment(f"quarantine/{number}", first, 1 << 62, rewritten=True, read=partial(bytes, data)))
-            for sid, number, first, data in rows
-        ]
-
-    def leftovers(self, session_id: str) -> list[str]:
-        """See `FrameLog`: a crash leaves nothing."""
-        _ = session_id
-        return []
 
     # Background ------------------------------------------------------------------------------------------
 
