@@ -6,7 +6,7 @@ A core without I/O makes every decision; thin hosts carry them out.
 `core`           `Core`: messages in, actions out; each request gets exactly one answer
 `actions`        what the core asks of its host; `Jobs`: work in several steps
 `methods`        new, load, resume, fork, close, delete; `listing`: list
-`restore`        the ladder from native load to context, and its grades
+`restore`        the strategies from native load to context, and their grades
 `supervise`      what happens when the agent's process ends
 `events`         which message becomes which event of the record
 `reducer`        events to snapshot, with `state` and `draft`

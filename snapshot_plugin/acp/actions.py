@@ -230,11 +230,11 @@ class Jobs:
     Args:
         core: handles messages of the client that had to wait.
         now: a monotonic clock.
-        patience: timeout for our requests to the agent, in seconds.
+        timeout: for our requests to the agent, in seconds.
     """
 
-    def __init__(self, core: Core, *, now: Callable[[], float], patience: float) -> None:
-        self._core, self._now, self._patience = core, now, patience
+    def __init__(self, core: Core, *, now: Callable[[], float], timeout: float) -> None:
+        self._core, self._now, self._timeout = core, now, timeout
         self._numbers = itertools.count(1)
         self._prefix = f"asnap-{new_id()[-8:]}-"  # unique: the client may be another asnap with its own ids
         self.asks: dict[str, _Asked] = {}
@@ -277,7 +277,7 @@ class Jobs:
         actions: Actions = []
         for number in [number for number, asked in self.asks.items() if now >= asked.deadline]:
             asked = self.asks.pop(number)
-            late = AgentRefused(f"no answer to {asked.method} in {self._patience:g} s")
+            late = AgentRefused(f"no answer to {asked.method} in {self._timeout:g} s")
             actions += self._advance(asked.job, None, late)
         return actions + self.checked_waits()
 
@@ -338,7 +338,7 @@ class Jobs:
             self._unsent.append((job, step))
             return []
         number = f"{self._prefix}{next(self._numbers)}"
-        self.asks[number] = _Asked(job, step.method, self._now() + self._patience)
+        self.asks[number] = _Asked(job, step.method, self._now() + self._timeout)
         return [ToAgent(request(number, step.method, step.params))]
 
     def unsent(self, message: Message) -> None:

@@ -66,7 +66,7 @@ _EMPTY = "asnap: this prompt was empty, so it was not sent. Send it again.\n\n"
 _SAME_ID = "another request with this id is not answered yet"
 
 Method = Callable[["Core", Pending], Steps[Message]]
-GivesBack = Callable[[SessionSnapshot, Any], Steps[Any]]
+RestoreStrategy = Callable[[SessionSnapshot, Any], Steps[Any]]
 
 
 class Core:
@@ -77,13 +77,13 @@ class Core:
         methods: the requests answered here, by method; see `methods.SessionMethods`.
         adopt: the stored session that the client's first ``session/new`` continues.
         command: how the agent was started; kept with the sessions.
-        patience: timeout for our requests to the agent, in seconds.
+        timeout: for our requests to the agent, in seconds.
         require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
         must_record: refuse a connection that cannot be recorded: one of another version of the protocol.
         on_unrecorded: called with the reason if a connection is not recorded. May block.
-        gives_back: restores a session, in place of the ladder in `restore`. The agent is then asked only about
-            sessions that are open here, and never to load one itself.
-        remembers: with *gives_back*: whether the agent can take its history of a session back.
+        restore_strategy: restores a session, in place of the strategies in `restore`. The agent is then asked only
+            about sessions that are open here, and never to load one itself.
+        remembers: with *restore_strategy*: whether the agent can take its history of a session back.
         name: the name for an agent that does not report one.
         now: a monotonic clock.
         clock: the time of day, stamped on events.
@@ -96,20 +96,20 @@ class Core:
         methods: dict[str, Method],
         adopt: str | None = None,
         command: Sequence[str] = (),
-        patience: float = 60.0,
+        timeout: float = 60.0,
         require: str = "context",
         must_record: bool = False,
         on_unrecorded: Callable[[str], object] = lambda _why: None,
-        gives_back: GivesBack | None = None,
+        restore_strategy: RestoreStrategy | None = None,
         remembers: bool = False,
         name: str | None = None,
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
-        self.patience, self.require, self.adopt = patience, require, adopt
+        self.view, self.now, self.clock, self.restore_strategy = view, now, clock, restore_strategy
+        self.timeout, self.require, self.adopt = timeout, require, adopt
         self._must_record, self._on_unrecorded = must_record, on_unrecorded
-        self.only_known, self._remembers = gives_back is not None, remembers
+        self.only_known, self._remembers = restore_strategy is not None, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
@@ -122,7 +122,7 @@ class Core:
         self.notes: dict[str, str] = {}  # the note for the model with the next prompt, by session
         self.setups: dict[str, Message] = {}  # the client's setup, with secrets; never stored
         self.killed_by_load: set[str] = set()  # sessions that the agent died of when it loaded them
-        self.bring: Callable[[Core, str], Steps[None]] | None = None
+        self.restore_lost_session: Callable[[Core, str], Steps[None]] | None = None
         """Restores a lost session; see `supervise`."""
         self.is_up, self.is_over = True, False
         self.unrecorded = ""
@@ -130,7 +130,7 @@ class Core:
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        self.jobs = jobs = Jobs(self, now=now, patience=patience)
+        self.jobs = jobs = Jobs(self, now=now, timeout=timeout)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self.withheld = list[Message](), Withheld()
         self.late: dict[str, LateReplay] = {}  # restored sessions that the agent may still replay
@@ -194,8 +194,8 @@ class Core:
             return []
         if pending.method in self._methods:
             return self.start(Job(self._methods[pending.method](self, pending), pending))
-        if session_id in self.lost and self.bring is not None:
-            job = Job(self.bring(self, session_id), session_id=session_id)
+        if session_id in self.lost and self.restore_lost_session is not None:
+            job = Job(self.restore_lost_session(self, session_id), session_id=session_id)
             job.followers.append(message)
             return self.start(job)
         return self._forwarded(message, pending)
@@ -276,7 +276,7 @@ class Core:
             log_failure("a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
-    def joins(self, agent_id: str) -> bool:
+    def may_coalesce(self, agent_id: str) -> bool:
         """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
         return agent_id not in self.withheld.held and (self.ids.ours(agent_id) or agent_id) not in self.late
 
@@ -357,10 +357,10 @@ class Core:
             f"the agent speaks version {result.get('protocolVersion')} of ACP, and asnap records version {VERSION}"
         )
 
-        def noted() -> Steps[None]:
+        def with_acp_metadata() -> Steps[None]:
             yield Do(lambda _sessions: self._on_unrecorded(why))
 
-        kept = self.start(Job(noted()))
+        kept = self.start(Job(with_acp_metadata()))
         if self._must_record:
             self.is_over = True
             text = f"this connection cannot be recorded, and --require was given: {why}"

@@ -204,12 +204,12 @@ class TextRuns:
     those of all its lines. Only chunks from the same read are coalesced, so no chunk waits for another.
 
     Args:
-        joins: whether chunks of a session, given the agent's id of it, may be coalesced.
+        may_coalesce: whether chunks of a session, given the agent's id of it, may be coalesced.
         lines: splits what is read.
     """
 
-    def __init__(self, joins: Callable[[str], bool], lines: Lines | None = None) -> None:
-        self._joins = joins
+    def __init__(self, may_coalesce: Callable[[str], bool], lines: Lines | None = None) -> None:
+        self._may_coalesce = may_coalesce
         self._lines = lines or Lines()
         self._before = self._behind = b""
         """The bytes before and after the text in the last chunk's line; empty if there was no such chunk."""
@@ -233,7 +233,7 @@ class TextRuns:
     def _end_of_run(self, lines: list[bytes], at: int) -> int:
         """Return the end of the run that starts at *at*; *at* if that line does not match the last chunk."""
         before, behind = self._before, self._behind
-        if not before or not self._joins(self._session_id):
+        if not before or not self._may_coalesce(self._session_id):
             return at
         start, tail = len(before), len(behind)
         for end in range(at, len(lines)):

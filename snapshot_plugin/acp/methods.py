@@ -26,8 +26,8 @@ from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
 from snapshot_plugin.acp.replay import LateReplay, replay, show
-from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
-from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
+from snapshot_plugin.acp.restore import Grade, Restored, RestoreRequest, restore
+from snapshot_plugin.acp.state import PROVIDER, acp_metadata, note_pending, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.ids import is_companion, local_id, new_id
@@ -150,10 +150,10 @@ class SessionMethods:
         return {"sessionId": session_id}
 
     def _as_it_is(self, session_id: str, snapshot: SessionSnapshot) -> Message:
-        acp = noted_in(snapshot)
+        acp = acp_metadata(snapshot)
         settings = {name: thaw(acp[name]) for name in _SETTINGS if name in acp}
         tried = ("the session is open here",)
-        grade: Grade = "context" if is_untold(snapshot) else "native-load"
+        grade: Grade = "context" if note_pending(snapshot) else "native-load"
         restored = Restored(session_id, grade, "", settings, None, tried, snapshot)
         return self._name(session_id) | restored.answer()
 
@@ -162,7 +162,7 @@ class SessionMethods:
 
         ``_meta.asnap.at`` limits it to the first messages; ``_meta.asnap.title`` names it.
         """
-        parent_id, (at, title) = _named(pending), _fork_wish(pending)
+        parent_id, (at, title) = _named(pending), _fork_options(pending)
         parent: Spooled = yield Do(lambda sessions: sessions.newest(parent_id))
         child = forked(parent.snapshot, session_id=new_id(), seq=parent.seq, messages=at, now=core.clock())
         child = child if title is None else child.evolve(title=title)
@@ -171,8 +171,8 @@ class SessionMethods:
         child_id = child.session_id
         try:
             yield Do(lambda sessions: _ensure_recorded(sessions.begin(child, first)))
-            wish = Wish(child_id, setup, core.require, _own_fork(core, parent_id, parent.snapshot, at))
-            restored = yield from restore(core, wish)
+            request = RestoreRequest(child_id, setup, core.require, _own_fork(core, parent_id, parent.snapshot, at))
+            restored = yield from restore(core, request)
         except Exception:
             core.drop(child_id)
             with suppress(SnapshotError):
@@ -249,12 +249,12 @@ def _opened(core: Core, session_id: str, steps: Steps[_T]) -> Steps[_T]:
 
 
 def _restored(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
-    restored = yield from _opened(core, session_id, restore(core, Wish(session_id, setup, core.require)))
-    yield from told(core, restored)
+    restored = yield from _opened(core, session_id, restore(core, RestoreRequest(session_id, setup, core.require)))
+    yield from announce_restore(core, restored)
     return restored
 
 
-def told(core: Core, restored: Restored) -> Steps[None]:
+def announce_restore(core: Core, restored: Restored) -> Steps[None]:
     """Record text that the agent added during the restore, and print the grade unless the client shows it."""
     session_id = restored.session_id
     if restored.news:
@@ -323,7 +323,7 @@ def _settled(core: Core, session_id: str) -> Steps[None]:
     if not core.prompts(session_id):
         return
     yield ToAgent(notification("session/cancel", {"sessionId": core.ids.agents(session_id)}))
-    yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.patience))
+    yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.timeout))
     for pending in core.prompts(session_id):
         yield from core.answer_instead(pending, {"stopReason": "cancelled"})  # type: ignore[misc]  # are steps
 
@@ -388,12 +388,16 @@ def _named(pending: Pending) -> str:
     return pending.session_id
 
 
-def _fork_wish(pending: Pending) -> tuple[int | None, str | None]:
+def _fork_options(pending: Pending) -> tuple[int | None, str | None]:
     """How many messages a fork keeps, and its title; None where the client leaves it open."""
-    wish = as_object(pending.params.get("_meta")).get("asnap")
-    at, title = (wish.get("at"), wish.get("title")) if isinstance(wish, dict) else (None, None)
-    if not isinstance(wish, dict | None) or type(at) not in (int, type(None)) or not isinstance(title, str | None):
-        raise InvalidInput(f"_meta.asnap is {wish!r}", hint='use {"at": <messages to keep>, "title": <name>}')
+    options = as_object(pending.params.get("_meta")).get("asnap")
+    at, title = (options.get("at"), options.get("title")) if isinstance(options, dict) else (None, None)
+    if (
+        not isinstance(options, dict | None)
+        or type(at) not in (int, type(None))
+        or not isinstance(title, str | None)
+    ):
+        raise InvalidInput(f"_meta.asnap is {options!r}", hint='use {"at": <messages to keep>, "title": <name>}')
     if title is not None:
         from snapshot_plugin.manager.labels import checked_name  # noqa: PLC0415 — few forks have a title
 

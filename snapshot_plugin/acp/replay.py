@@ -17,7 +17,7 @@ from typing import Any
 from snapshot_plugin.acp.actions import Actions, RecordEvent, ToClient, shown
 from snapshot_plugin.acp.messages import Message as Raw
 from snapshot_plugin.acp.messages import text_in
-from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools, turns
+from snapshot_plugin.acp.state import STATE_UPDATES, acp_metadata, settled_tools, turns
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
@@ -183,7 +183,7 @@ class _Budget:
 
 
 def _state(snapshot: SessionSnapshot) -> Iterator[dict[str, Any]]:
-    noted: dict[str, Any] = thaw(noted_in(snapshot))
+    noted: dict[str, Any] = thaw(acp_metadata(snapshot))
     if snapshot.plan:
         entries = [{"priority": "medium", "status": "pending", **thaw(entry.raw())} for entry in snapshot.plan]
         yield {"sessionUpdate": "plan", "entries": entries}

@@ -22,14 +22,14 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import never_sent
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, chunk, failure, notification
-from snapshot_plugin.acp.methods import told
-from snapshot_plugin.acp.restore import Wish, restore
+from snapshot_plugin.acp.methods import announce_restore
+from snapshot_plugin.acp.restore import RestoreRequest, restore
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Supervision", "bring"]
+__all__ = ["Supervision", "restore_lost_session"]
 
 _DEATHS, _WITHIN = 5, 60.0
 _PAUSES = (0.0, 0.2, 1.0, 3.0)
@@ -48,7 +48,7 @@ class Supervision:
         self.stopped = ""
         """Why the agent was stopped permanently; set before it is killed, so that it is not restarted."""
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
-        core.bring = bring
+        core.restore_lost_session = restore_lost_session
 
     def agent_ended(self, how: str = "") -> Actions:
         """Handle the end of the agent. Pending requests are answered at once; only ``initialize`` is sent again."""
@@ -128,7 +128,7 @@ class Supervision:
         core.is_up = True
         for session_id in sorted(core.lost):
             if core.jobs.at_work_on(session_id) is None:
-                yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
+                yield from core.start(Job(restore_lost_session(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
 
 
@@ -149,18 +149,20 @@ def _logged_in(core: Core) -> Steps[None]:
         yield Say("the login is not accepted any more", str(refused))
 
 
-def bring(core: Core, session_id: str) -> Steps[None]:
+def restore_lost_session(core: Core, session_id: str) -> Steps[None]:
     """Restore a session in a restarted agent. A failed restore is retried at the next request about the session.
 
     A client whose capabilities have ``_meta.asnap.restored`` gets the report as ``_asnap/restored``.
     """
     try:
-        restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
+        restored = yield from restore(
+            core, RestoreRequest(session_id, core.setups.get(session_id, {}), core.require)
+        )
     except Exception as error:
         core.lost.add(session_id)
         yield Say(f"session {session_id} is not back", str(error))
         raise
-    yield from told(core, restored)
+    yield from announce_restore(core, restored)
     if restored.news:
         yield shown(session_id, chunk(restored.news))
     if core.client_shows_restores:

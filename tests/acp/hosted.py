@@ -79,7 +79,7 @@ async def sdk_client(place: str, command: list[str], patience: float, *, restart
         agent = await StdioAgent.start(command)
         recording = manager.recording(AcpReducer)
         again = restart if restarts else None
-        host = ClientHost(agent, recording, command=command, patience=patience, restart=again)
+        host = ClientHost(agent, recording, command=command, timeout=patience, restart=again)
         await between(Stdio(), host)
         await host.close()
         return said(host.unsaved) or (9 if restarts and host.core.is_over else 0)

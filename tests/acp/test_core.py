@@ -50,7 +50,7 @@ class Clock:
 
 def started(clock: Clock | None = None, record: SessionSnapshot = RECORD, **capabilities: Any) -> Core:
     """A core whose agent has introduced itself, with the session ``s`` open."""
-    core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), patience=10.0)
+    core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), timeout=10.0)
     core.from_client({"id": 0, "method": "initialize", "params": {"clientCapabilities": {}}})
     core.from_agent({"id": 0, "result": started_as(**capabilities)})
     core.open.add("s")

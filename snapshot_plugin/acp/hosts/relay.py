@@ -326,7 +326,7 @@ class Relay:
     def pump_agent(self, read: Callable[[], bytes]) -> None:
         """Handle the agent's messages until *read* returns nothing."""
         lines = Lines(self._line_bytes, self._agent_said_too_much)
-        runs, foreign = TextRuns(self._core.joins, lines), ForeignLines()
+        runs, foreign = TextRuns(self._core.may_coalesce, lines), ForeignLines()
         while data := read():
             if self._fenced:
                 continue

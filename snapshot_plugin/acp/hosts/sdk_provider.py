@@ -139,7 +139,7 @@ async def _connected(
     unstable: bool,
 ) -> tuple[ClientSideConnection, ClientHost]:
     """Connect over *transport* and initialize the connection; *stack* closes it."""
-    make = partial(make, patience=handshake.patience)
+    make = partial(make, timeout=handshake.patience)
     connection, host = connect(transport, client, make, unstable=unstable)
     stack.push_async_callback(connection.close)
     await host.shake_hands(handshake)
