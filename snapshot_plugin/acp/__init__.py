@@ -12,7 +12,8 @@ A core without I/O makes every decision; thin hosts carry them out.
 `reducer`        events to snapshot, with `state` and `draft`
 `replay`         snapshot to updates; the agent's own replay and our notes in it, which are withheld
 `compare`        checks whether an agent still has the session; `notes`: what the model is told
-`messages`       JSON-RPC lines, and session ids on both sides
+`sessions`       `SessionState`: what a connection knows of one session, with its ids on both sides
+`messages`       JSON-RPC lines
 `hosts`          the proxy, SDK clients, SDK agents, links of a proxy chain
 ===============  ================================================================================
 """

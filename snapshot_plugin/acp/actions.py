@@ -370,7 +370,8 @@ class Jobs:
     def _finished(self, job: Job, problem: Exception | None) -> Actions:
         if job.session_id is not None and self._busy.get(job.session_id) is job:
             del self._busy[job.session_id]
-        actions = self._core.withheld.released(self._core.open | self._core.closed)
+        sessions = self._core.sessions
+        actions = self._core.withheld.released(lambda name: sessions.is_open(name) or sessions.is_closed(name))
         for message in job.followers:
             actions += self._core.again(message, problem if job.pending is None else None)
         return actions

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -257,12 +256,12 @@ class Withheld:
             into.append(update)
         return into is not None
 
-    def released(self, known: AbstractSet[str]) -> Actions:
-        """Show the updates of sessions that are not *known* yet, once no session is being created."""
+    def released(self, is_known: Callable[[str], bool]) -> Actions:
+        """Show the updates of sessions that are not known yet, once no session is being created."""
         if self.making:
             return []
         strays, self.strays = self.strays, {}
-        unknown = [(agent_id, strays[agent_id]) for agent_id in strays if agent_id not in known]
+        unknown = [(agent_id, strays[agent_id]) for agent_id in strays if not is_known(agent_id)]
         return [shown(agent_id, update) for agent_id, updates in unknown for update in updates]
 
 

@@ -108,7 +108,7 @@ def meets(grade: str, require: str) -> bool:
 def restore(core: Core, request: RestoreRequest) -> Steps[Restored]:
     """Restore a session that is live here by the best step that works, and apply its settings again.
 
-    The note for the model is left in ``core.notes`` for the next prompt.
+    The note for the model is left in the session's state for the next prompt.
 
     Raises:
         FidelityNotMet: no step meets the required grade.
@@ -117,19 +117,16 @@ def restore(core: Core, request: RestoreRequest) -> Steps[Restored]:
     session_id = request.session_id
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
     request = request._replace(setup={"cwd": record.config.cwd or "/", **request.setup})
-    core.late[session_id] = LateReplay(record)
+    state = core.sessions[session_id]
+    state.late = LateReplay(record)
     with core.withheld.making_sessions():
         restored = yield from _try_strategies(core, record, request)
-        core.ids.claim(restored.agent_session_id, session_id)
+        core.sessions.claim(restored.agent_session_id, session_id)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
         # Only state updates are kept: the agent's greeting for a new session does not belong to this one.
         yield from show_state(session_id, core.bind(session_id, restored.agent_session_id))
     restored = yield from _reapplied(restored)
-    if restored.note:
-        core.notes[session_id] = restored.note
-    else:
-        core.notes.pop(session_id, None)
-    core.setups[session_id] = setup_in(request.setup)
+    state.note, state.setup = restored.note, setup_in(request.setup)
     yield RecordEvent(session_id, {"config": restored.result, "restored": restored.report()})
     return restored
 
@@ -141,7 +138,7 @@ def _try_strategies(core: Core, record: SessionSnapshot, request: RestoreRequest
         return given
     for strategy in _strategies(core, record, request, tried):
         restored = yield from strategy(core, record, request, tried)
-        if restored is not None and not core.ids.is_anothers(restored.agent_session_id, record.session_id):
+        if restored is not None and not core.sessions.is_anothers(restored.agent_session_id, record.session_id):
             return _demanded(restored, request.require)
     if request.require != "context":
         why = "; ".join(tried) or "another agent had it"
@@ -162,11 +159,11 @@ def _strategies(core: Core, record: SessionSnapshot, request: RestoreRequest, tr
     if request.fork_of is not None:
         yield _forked
     for strategy in (_loaded, _resumed) if request.fork_of is None and record.agent_session_id else ():
-        if core.ids.is_anothers(record.agent_session_id or "", record.session_id):
+        if core.sessions.is_anothers(record.agent_session_id or "", record.session_id):
             tried.append("load: the agent has another session under this id now")
             return
         # the agent may send requests while it loads
-        core.ids.expect(record.session_id, record.agent_session_id or "")
+        core.sessions.expect(record.session_id, record.agent_session_id or "")
         yield strategy
 
 
@@ -186,7 +183,7 @@ def _loaded(
     if not core.can("load"):
         tried.append("load: not advertised")
         return None
-    if record.session_id in core.killed_by_load:
+    if core.sessions[record.session_id].died_of_load:
         tried.append("load: the agent died of it before")
         return None
     return (yield from _attempt(core, "load", _load(core, record, request, tried), tried))
@@ -199,7 +196,7 @@ def _load(core: Core, record: SessionSnapshot, request: RestoreRequest, tried: l
             return (yield from _verified(core, record, request, record.agent_session_id or "", tried))
         except AgentGone as gone:
             if gone.alone or is_last:
-                core.killed_by_load.add(record.session_id)
+                core.sessions[record.session_id].died_of_load = True
                 raise
         yield from _until_up(core)
         yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.withheld.held, core.timeout)
@@ -212,12 +209,13 @@ def _verified(
     """Have the agent load *agent_id*, and compare what it replays with the record."""
     with core.withheld.of(agent_id) as held:
         result = yield from _load_when_free(agent_id, request)
-        process = core.ids.restarts
+        process = core.sessions.restarts
         yield _until_quiet(core, record, held)
-        if core.ids.restarts != process:
+        if core.sessions.restarts != process:
             raise AgentGone("the agent ended while it replayed the session")
         verdict = compare(record, held)
-    core.late[record.session_id].replayed(held)
+    if (late := core.sessions[record.session_id].late) is not None:
+        late.replayed(held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
         return None
@@ -334,10 +332,10 @@ def _forked(
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
-    if core.ids.is_anothers(agent_id, record.session_id):
+    if core.sessions.is_anothers(agent_id, record.session_id):
         tried.append("fork: the agent gave it the id of another session")
         return None
-    core.ids.claim(agent_id, record.session_id)
+    core.sessions.claim(agent_id, record.session_id)
     if core.can("load"):
         restored = yield from _attempt(core, "load", _verified(core, record, request, agent_id, tried), tried)
         if restored is None and core.can("delete"):

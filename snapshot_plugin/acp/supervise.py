@@ -55,10 +55,9 @@ class Supervision:
         core = self._core
         fate, again = self._fate()
         core.is_up = False
-        core.lost |= core.open
         if not again:
             core.is_over = True
-        held = [action for session_id in sorted(core.open) for action in core.late_news(session_id)]
+        held = [action for state in core.sessions.opened() for action in core.late_news(state.id)]
         waiting, actions = core.cut_connection()
         actions = [*held, Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
@@ -67,7 +66,7 @@ class Supervision:
                 continue
             if self.restarts:  # otherwise the closed connection tells the client
                 actions.append(ToClient(_interrupted(pending, fate)))
-            if pending.method == "session/prompt" and pending.session_id in core.open:
+            if pending.method == "session/prompt" and core.sessions.is_open(pending.session_id):
                 actions += _cut_off(pending.session_id or "", core)
         if again:
             return [*actions, Restart(_PAUSES[min(len(self._deaths), len(_PAUSES)) - 1])]
@@ -106,10 +105,10 @@ class Supervision:
         # Time in which the agent was never ready does not count: it may hang in each start.
         self._deaths.append(now if core.is_up or not self._deaths else self._deaths[-1])
         if len(self._deaths) < _DEATHS or self._deaths[-1] - self._deaths[0] >= _WITHIN:
-            promised = " and the session will be restored" if core.open else ""
+            promised = " and the session will be restored" if core.sessions.opened() else ""
             return f"the agent ended; it is being restarted{promised}", True
         command = " ".join(core.agent.command)
-        hints = [f"asnap run --session {as_reference(each)} -- {command}" for each in sorted(core.open)]
+        hints = [f"asnap run --session {as_reference(state.id)} -- {command}" for state in core.sessions.opened()]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
         return f"{text} Resume with: {' | '.join(hints) or command}", False
 
@@ -126,7 +125,7 @@ class Supervision:
                 yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
                 return
         core.is_up = True
-        for session_id in sorted(core.lost):
+        for session_id in [state.id for state in core.sessions.opened() if state.status == "lost"]:
             if core.jobs.at_work_on(session_id) is None:
                 yield from core.start(Job(restore_lost_session(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
         yield from core.release_queue()  # type: ignore[misc]  # as above
@@ -156,10 +155,10 @@ def restore_lost_session(core: Core, session_id: str) -> Steps[None]:
     """
     try:
         restored = yield from restore(
-            core, RestoreRequest(session_id, core.setups.get(session_id, {}), core.require)
+            core, RestoreRequest(session_id, core.sessions[session_id].setup, core.require)
         )
     except Exception as error:
-        core.lost.add(session_id)
+        core.sessions[session_id].status = "lost"
         yield Say(f"session {session_id} is not back", str(error))
         raise
     yield from announce_restore(core, restored)

@@ -130,7 +130,7 @@ class Orchestrated:
     def _host_of(self, session_id: Any) -> Any:
         """The host that has the session, which may be a fork of the one it was started for."""
         hosts = [host for _, _, host in self._open.values()]
-        return next((host for host in hosts if session_id in host.core.open), None)
+        return next((host for host in hosts if host.core.sessions.is_open(session_id)), None)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

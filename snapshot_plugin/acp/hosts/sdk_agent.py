@@ -227,10 +227,10 @@ class AgentHost(TaskHost):
             if "method" not in message
             else []
         )
-        if not ended or not self._author.keeps_history or ended[0].session_id not in self.core.open:
+        if not ended or not self._author.keeps_history or not self.core.sessions.is_open(ended[0].session_id):
             return {}
         try:
-            value = await _awaited(self._author.history(self.core.ids.agents(ended[0].session_id or "")))
+            value = await _awaited(self._author.history(self.core.sessions.agents_id(ended[0].session_id or "")))
             return {} if value is None else {"history": storable(value)}
         except Exception as error:  # noqa: BLE001 — the turn is over and its transcript is safe
             log.warning("session %s: the agent's history is not kept: %s", ended[0].session_id, error)

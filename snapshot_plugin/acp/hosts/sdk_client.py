@@ -248,7 +248,7 @@ class ClientHost(TaskHost):
             FidelityNotMet: the grade does not meet *require*.
             AgentUnavailable: not even a new session could be created.
         """
-        self.core.open.add(session_id)
+        self.core.sessions.open(session_id)
 
         def steps() -> Steps[Restored]:
             restored = yield from restore(self.core, RestoreRequest(session_id, params, require))

@@ -222,7 +222,7 @@ class TaskHost:
             if action is PASS and onward is not None and message is not None:
                 out.append((onward, message))
             elif isinstance(action, PassAs) and onward is not None and message is not None:
-                out.append((onward, self.core.ids.for_client(message)))
+                out.append((onward, self.core.sessions.for_client(message)))
             elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
