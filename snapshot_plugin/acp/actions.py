@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 from snapshot_plugin.acp.messages import (
     AUTH_REQUIRED,
@@ -45,8 +45,10 @@ __all__ = [
     "Do",
     "EarlyAnswer",
     "GiveUp",
+    "HostAction",
     "Job",
     "Jobs",
+    "Pass",
     "PassAs",
     "RecordEvent",
     "Restart",
@@ -63,31 +65,36 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-class _Pass(NamedTuple):
+@final
+class Pass(NamedTuple):
     """Pass the message on to the other side, byte for byte."""
 
 
-PASS = _Pass()
+PASS = Pass()
 
 
+@final
 class PassAs(NamedTuple):
     """Pass the message on to the client with our session id."""
 
     session_id: str
 
 
+@final
 class ToClient(NamedTuple):
     """Send the client a message."""
 
     message: Message
 
 
+@final
 class ToAgent(NamedTuple):
     """Send the agent a message."""
 
     message: Message
 
 
+@final
 class RecordEvent(NamedTuple):
     """Record an event of a live session before any later message is sent; on disk if *durable*."""
 
@@ -96,12 +103,14 @@ class RecordEvent(NamedTuple):
     durable: bool = False
 
 
+@final
 class Checkpoint(NamedTuple):
     """Request a snapshot of the session soon."""
 
     session_id: str
 
 
+@final
 class Say(NamedTuple):
     """Show the user one line, never on the protocol's stream."""
 
@@ -112,18 +121,21 @@ class Say(NamedTuple):
     """Whether a host that logs it must log it as a warning: something is not recorded."""
 
 
+@final
 class Restart(NamedTuple):
     """End the agent if it still runs, wait *delay* seconds, start it, and call ``core.agent_started``."""
 
     delay: float
 
 
+@final
 class GiveUp(NamedTuple):
     """Shut down: the agent cannot be kept running."""
 
     text: str
 
 
+@final
 class RunBlocking(NamedTuple):
     """Call *run* with the live sessions where it may block, then ``core.done(number, result or error)``."""
 
@@ -131,6 +143,7 @@ class RunBlocking(NamedTuple):
     run: Callable[[LiveSessions], Any]
 
 
+@final
 class Ask(NamedTuple):
     """Step: send the agent a request of our own. Returns its result; raises `AgentRefused` or `AgentGone`."""
 
@@ -138,12 +151,14 @@ class Ask(NamedTuple):
     params: Message
 
 
+@final
 class Do(NamedTuple):
     """Step: call *run*, which may block, with the live sessions. Returns or raises what it does."""
 
     run: Callable[[LiveSessions], Any]
 
 
+@final
 class Wait(NamedTuple):
     """Step: wait until *ready* (given the time), *at_most* so many seconds. Returns whether it is ready."""
 
@@ -151,16 +166,19 @@ class Wait(NamedTuple):
     at_most: float
 
 
+@final
 class EarlyAnswer(NamedTuple):
     """Step: answer the client's request now; the job continues."""
 
     result: Message
 
 
-Action = _Pass | PassAs | ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | GiveUp | RunBlocking
+HostAction = Checkpoint | Say | Restart | GiveUp | RunBlocking
+"""Actions that do not pass messages on: a host carries them out after those that do."""
+Action = Pass | PassAs | ToClient | ToAgent | RecordEvent | HostAction
 Actions = list[Action]
-Step = ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
-Steps = Generator[Step, Any, _T]
+Steps = Generator[Action | Ask | Do | Wait | EarlyAnswer, Any, _T]
+"""A job: it yields actions, and the four steps that only the core carries out."""
 
 
 def shown(session_id: str, update: Message) -> ToClient:

@@ -326,7 +326,7 @@ def _settled(core: Core, session_id: str) -> Steps[None]:
     yield ToAgent(notification("session/cancel", {"sessionId": core.sessions.agents_id(session_id)}))
     yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.timeout))
     for pending in core.prompts(session_id):
-        yield from core.answer_instead(pending, {"stopReason": "cancelled"})  # type: ignore[misc]  # are steps
+        yield from core.answer_instead(pending, {"stopReason": "cancelled"})
 
 
 def _own_fork(core: Core, parent_id: str, parent: SessionSnapshot, at: int | None) -> str | None:

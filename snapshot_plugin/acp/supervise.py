@@ -122,13 +122,13 @@ class Supervision:
                 return  # it ended again: `agent_ended` was called
             except AgentRefused as refused:
                 yield Say("the restarted agent cannot be used", str(refused))
-                yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
+                yield from self.agent_ended(" (it was not usable)")
                 return
         core.is_up = True
         for session_id in [state.id for state in core.sessions.opened() if state.status == "lost"]:
             if core.jobs.at_work_on(session_id) is None:
-                yield from core.start(Job(restore_lost_session(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
-        yield from core.release_queue()  # type: ignore[misc]  # as above
+                yield from core.start(Job(restore_lost_session(core, session_id), session_id=session_id))
+        yield from core.release_queue()
 
 
 def _introduced_again(core: Core, params: Message) -> Steps[None]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
+from snapshot_plugin.acp.actions import Action, Ask, RecordEvent, Steps
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.draft import to_json_safe
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
@@ -268,7 +268,7 @@ def _restored_by_author(record: SessionSnapshot, request: RestoreRequest) -> Ste
     return Restored(record.session_id, grade, agent_id, result, note, (str(tried),), record)
 
 
-def _with_memory(action: Any, memory: Message) -> Any:
+def _with_memory(action: Action, memory: Message) -> Action:
     if isinstance(action, RecordEvent) and "stop" in action.event:
         return action._replace(event={**action.event, **memory})
     return action
