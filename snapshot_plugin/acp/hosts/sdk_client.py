@@ -241,7 +241,7 @@ class ClientHost(TaskHost):
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
 
-    async def bring_back(self, session_id: str, params: Message, *, require: str) -> Restored:
+    async def restore_session(self, session_id: str, params: Message, *, require: str) -> Restored:
         """Restore a session that is live here with the best grade the agent can; an agent that dies is restarted.
 
         Raises:
