@@ -255,7 +255,7 @@ def _relay(rounds: int) -> Tally:
 
     def check(messages: list[tuple[bool, Any]]) -> None:
         core = Core(view=lambda _id: record, methods=SessionMethods().by_name())
-        core.open.add(SESSION)
+        core.sessions.open(SESSION)
         supervision = Supervision(core, restarts=True)
         for is_client, message in messages:
             if isinstance(message, dict):

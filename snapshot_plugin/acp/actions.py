@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 from snapshot_plugin.acp.messages import (
     AUTH_REQUIRED,
@@ -45,8 +45,10 @@ __all__ = [
     "Do",
     "EarlyAnswer",
     "GiveUp",
+    "HostAction",
     "Job",
     "Jobs",
+    "Pass",
     "PassAs",
     "RecordEvent",
     "Restart",
@@ -63,31 +65,36 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-class _Pass(NamedTuple):
+@final
+class Pass(NamedTuple):
     """Pass the message on to the other side, byte for byte."""
 
 
-PASS = _Pass()
+PASS = Pass()
 
 
+@final
 class PassAs(NamedTuple):
     """Pass the message on to the client with our session id."""
 
     session_id: str
 
 
+@final
 class ToClient(NamedTuple):
     """Send the client a message."""
 
     message: Message
 
 
+@final
 class ToAgent(NamedTuple):
     """Send the agent a message."""
 
     message: Message
 
 
+@final
 class RecordEvent(NamedTuple):
     """Record an event of a live session before any later message is sent; on disk if *durable*."""
 
@@ -96,12 +103,14 @@ class RecordEvent(NamedTuple):
     durable: bool = False
 
 
+@final
 class Checkpoint(NamedTuple):
     """Request a snapshot of the session soon."""
 
     session_id: str
 
 
+@final
 class Say(NamedTuple):
     """Show the user one line, never on the protocol's stream."""
 
@@ -112,18 +121,21 @@ class Say(NamedTuple):
     """Whether a host that logs it must log it as a warning: something is not recorded."""
 
 
+@final
 class Restart(NamedTuple):
     """End the agent if it still runs, wait *delay* seconds, start it, and call ``core.agent_started``."""
 
     delay: float
 
 
+@final
 class GiveUp(NamedTuple):
     """Shut down: the agent cannot be kept running."""
 
     text: str
 
 
+@final
 class RunBlocking(NamedTuple):
     """Call *run* with the live sessions where it may block, then ``core.done(number, result or error)``."""
 
@@ -131,6 +143,7 @@ class RunBlocking(NamedTuple):
     run: Callable[[LiveSessions], Any]
 
 
+@final
 class Ask(NamedTuple):
     """Step: send the agent a request of our own. Returns its result; raises `AgentRefused` or `AgentGone`."""
 
@@ -138,12 +151,14 @@ class Ask(NamedTuple):
     params: Message
 
 
+@final
 class Do(NamedTuple):
     """Step: call *run*, which may block, with the live sessions. Returns or raises what it does."""
 
     run: Callable[[LiveSessions], Any]
 
 
+@final
 class Wait(NamedTuple):
     """Step: wait until *ready* (given the time), *at_most* so many seconds. Returns whether it is ready."""
 
@@ -151,16 +166,19 @@ class Wait(NamedTuple):
     at_most: float
 
 
+@final
 class EarlyAnswer(NamedTuple):
     """Step: answer the client's request now; the job continues."""
 
     result: Message
 
 
-Action = _Pass | PassAs | ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | GiveUp | RunBlocking
+HostAction = Checkpoint | Say | Restart | GiveUp | RunBlocking
+"""Actions that do not pass messages on: a host carries them out after those that do."""
+Action = Pass | PassAs | ToClient | ToAgent | RecordEvent | HostAction
 Actions = list[Action]
-Step = ToClient | ToAgent | RecordEvent | Checkpoint | Say | Restart | Ask | Do | Wait | EarlyAnswer
-Steps = Generator[Step, Any, _T]
+Steps = Generator[Action | Ask | Do | Wait | EarlyAnswer, Any, _T]
+"""A job: it yields actions, and the four steps that only the core carries out."""
 
 
 def shown(session_id: str, update: Message) -> ToClient:
@@ -230,11 +248,11 @@ class Jobs:
     Args:
         core: handles messages of the client that had to wait.
         now: a monotonic clock.
-        patience: timeout for our requests to the agent, in seconds.
+        timeout: for our requests to the agent, in seconds.
     """
 
-    def __init__(self, core: Core, *, now: Callable[[], float], patience: float) -> None:
-        self._core, self._now, self._patience = core, now, patience
+    def __init__(self, core: Core, *, now: Callable[[], float], timeout: float) -> None:
+        self._core, self._now, self._timeout = core, now, timeout
         self._numbers = itertools.count(1)
         self._prefix = f"asnap-{new_id()[-8:]}-"  # unique: the client may be another asnap with its own ids
         self.asks: dict[str, _Asked] = {}
@@ -277,7 +295,7 @@ class Jobs:
         actions: Actions = []
         for number in [number for number, asked in self.asks.items() if now >= asked.deadline]:
             asked = self.asks.pop(number)
-            late = AgentRefused(f"no answer to {asked.method} in {self._patience:g} s")
+            late = AgentRefused(f"no answer to {asked.method} in {self._timeout:g} s")
             actions += self._advance(asked.job, None, late)
         return actions + self.checked_waits()
 
@@ -338,7 +356,7 @@ class Jobs:
             self._unsent.append((job, step))
             return []
         number = f"{self._prefix}{next(self._numbers)}"
-        self.asks[number] = _Asked(job, step.method, self._now() + self._patience)
+        self.asks[number] = _Asked(job, step.method, self._now() + self._timeout)
         return [ToAgent(request(number, step.method, step.params))]
 
     def unsent(self, message: Message) -> None:
@@ -370,7 +388,8 @@ class Jobs:
     def _finished(self, job: Job, problem: Exception | None) -> Actions:
         if job.session_id is not None and self._busy.get(job.session_id) is job:
             del self._busy[job.session_id]
-        actions = self._core.withheld.released(self._core.open | self._core.closed)
+        sessions = self._core.sessions
+        actions = self._core.withheld.released(lambda name: sessions.is_open(name) or sessions.is_closed(name))
         for message in job.followers:
             actions += self._core.again(message, problem if job.pending is None else None)
         return actions

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from snapshot_plugin.acp.messages import text_in
 from snapshot_plugin.acp.reducer import reduce_events
 from snapshot_plugin.acp.replay import split_notes, squeezed
-from snapshot_plugin.acp.state import Turn, is_untold, told_messages, turns, was_interrupted
+from snapshot_plugin.acp.state import Turn, messages_in_note, note_pending, turns, was_interrupted
 from snapshot_plugin.model.content import TextBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
@@ -28,7 +28,7 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 __all__ = ["Verdict", "compare", "finished_calls"]
 
 _ROLES = {"user_message_chunk": "user", "agent_message_chunk": "assistant"}
-_PATIENCE = 1 << 28
+_SEARCH_BUDGET = 1 << 28
 _NOTICE = re.compile(r"^\W*(info|warning|warn|note|notice|error|tip|hint|debug)\b\W*[:!\]]", re.IGNORECASE)
 _SHORTEST_NOTICE = 12
 _COMMAND = re.compile(r"^/[a-z][\w:-]*(\s|$)", re.IGNORECASE)
@@ -63,8 +63,8 @@ def compare(record: SessionSnapshot, updates: Iterable[dict[str, Any]]) -> Verdi
     Messages that an earlier restoration note told the agent are not expected in its replay.
     """
     shown = _Shown(updates, _repeated_starts(record.messages))
-    told = told_messages(record)
-    if is_untold(record):
+    told = messages_in_note(record)
+    if note_pending(record):
         return Verdict("blank", record.messages)
     recent = list(turns(record.messages[told:]))
     compacted = _last_compaction(recent)
@@ -204,7 +204,7 @@ class _Shown:
             for side in _ROLES.values()
         }
         self._behind = dict.fromkeys(self._said, 0)
-        self._patience = _PATIENCE
+        self._budget = _SEARCH_BUDGET
 
     @property
     def text(self) -> bool:
@@ -225,10 +225,10 @@ class _Shown:
         """Drop a notice from the first piece: text that also starts another answer and is never replayed."""
         said, first = self._said["assistant"], pieces[0]
         repeated = self._repeated.get(first, 0)
-        if repeated < _SHORTEST_NOTICE or self._patience <= 0:
+        if repeated < _SHORTEST_NOTICE or self._budget <= 0:
             return pieces
         ahead = said[self._behind["assistant"] :]
-        self._patience -= len(ahead) * len(first).bit_length()
+        self._budget -= len(ahead) * len(first).bit_length()
         cut = bisect_left(range(len(first)), True, key=lambda start: first[start:] in ahead)
         is_notice = _SHORTEST_NOTICE <= cut <= repeated and first[:cut] not in said
         return [first[cut:], *pieces[1:]] if is_notice else pieces
@@ -245,8 +245,8 @@ class _Shown:
 
     def _find(self, piece: str, role: str, at: int) -> int:
         """Search for *piece* from *at*. Failed searches are slow, so searching stops once a budget is used up."""
-        place = self._said[role].find(piece, at) if self._patience > 0 else -1
-        self._patience -= len(self._said[role]) - at if place < 0 else 0
+        place = self._said[role].find(piece, at) if self._budget > 0 else -1
+        self._budget -= len(self._said[role]) - at if place < 0 else 0
         return place
 
     @contextmanager

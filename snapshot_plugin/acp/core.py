@@ -40,7 +40,6 @@ from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
     UNSUPPORTED_VERSION,
     VERSION,
-    IdMap,
     Message,
     Pending,
     as_object,
@@ -54,7 +53,8 @@ from snapshot_plugin.acp.messages import (
     with_whole_error,
 )
 from snapshot_plugin.acp.notes import with_note
-from snapshot_plugin.acp.replay import LateReplay, Withheld, is_withheld, show
+from snapshot_plugin.acp.replay import Withheld, is_withheld, show
+from snapshot_plugin.acp.sessions import SessionStates
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339, utc_now
@@ -66,7 +66,7 @@ _EMPTY = "asnap: this prompt was empty, so it was not sent. Send it again.\n\n"
 _SAME_ID = "another request with this id is not answered yet"
 
 Method = Callable[["Core", Pending], Steps[Message]]
-GivesBack = Callable[[SessionSnapshot, Any], Steps[Any]]
+RestoreStrategy = Callable[[SessionSnapshot, Any], Steps[Any]]
 
 
 class Core:
@@ -77,13 +77,13 @@ class Core:
         methods: the requests answered here, by method; see `methods.SessionMethods`.
         adopt: the stored session that the client's first ``session/new`` continues.
         command: how the agent was started; kept with the sessions.
-        patience: timeout for our requests to the agent, in seconds.
+        timeout: for our requests to the agent, in seconds.
         require: the lowest accepted grade of a restore: ``exact``, ``history`` or ``context``.
         must_record: refuse a connection that cannot be recorded: one of another version of the protocol.
         on_unrecorded: called with the reason if a connection is not recorded. May block.
-        gives_back: restores a session, in place of the ladder in `restore`. The agent is then asked only about
-            sessions that are open here, and never to load one itself.
-        remembers: with *gives_back*: whether the agent can take its history of a session back.
+        restore_strategy: restores a session, in place of the strategies in `restore`. The agent is then asked only
+            about sessions that are open here, and never to load one itself.
+        remembers: with *restore_strategy*: whether the agent can take its history of a session back.
         name: the name for an agent that does not report one.
         now: a monotonic clock.
         clock: the time of day, stamped on events.
@@ -96,33 +96,28 @@ class Core:
         methods: dict[str, Method],
         adopt: str | None = None,
         command: Sequence[str] = (),
-        patience: float = 60.0,
+        timeout: float = 60.0,
         require: str = "context",
         must_record: bool = False,
         on_unrecorded: Callable[[str], object] = lambda _why: None,
-        gives_back: GivesBack | None = None,
+        restore_strategy: RestoreStrategy | None = None,
         remembers: bool = False,
         name: str | None = None,
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.view, self.now, self.clock, self.gives_back = view, now, clock, gives_back
-        self.patience, self.require, self.adopt = patience, require, adopt
+        self.view, self.now, self.clock, self.restore_strategy = view, now, clock, restore_strategy
+        self.timeout, self.require, self.adopt = timeout, require, adopt
         self._must_record, self._on_unrecorded = must_record, on_unrecorded
-        self.only_known, self._remembers = gives_back is not None, remembers
+        self.only_known, self._remembers = restore_strategy is not None, remembers
         self.agent = AgentInfo(name=name, command=tuple(command))
         self.capabilities: Message = {}
         self.client_capabilities: Message = {}
         self.initialize_params: Message | None = None  # as the agent got them
         self._refuses_version_1 = False
         self.login: Message | None = None  # the client's login, for a restarted agent; never stored
-        self.ids = IdMap()
-        # Sessions recorded here; those the current agent process does not have; those closed or deleted here.
-        self.open, self.lost, self.closed = set[str](), set[str](), set[str]()
-        self.notes: dict[str, str] = {}  # the note for the model with the next prompt, by session
-        self.setups: dict[str, Message] = {}  # the client's setup, with secrets; never stored
-        self.killed_by_load: set[str] = set()  # sessions that the agent died of when it loaded them
-        self.bring: Callable[[Core, str], Steps[None]] | None = None
+        self.sessions = SessionStates()
+        self.restore_lost_session: Callable[[Core, str], Steps[None]] | None = None
         """Restores a lost session; see `supervise`."""
         self.is_up, self.is_over = True, False
         self.unrecorded = ""
@@ -130,10 +125,9 @@ class Core:
         self._methods = methods
         self._from_client: dict[str, Pending] = {}
         self._from_agent: dict[str, Pending] = {}
-        self.jobs = jobs = Jobs(self, now=now, patience=patience)
+        self.jobs = jobs = Jobs(self, now=now, timeout=timeout)
         self.start, self.done, self.tick, self.next_tick = jobs.start, jobs.done, jobs.tick, jobs.next_tick
         self._queue, self.withheld = list[Message](), Withheld()
-        self.late: dict[str, LateReplay] = {}  # restored sessions that the agent may still replay
 
     # From the client --------------------------------------------------------------------------------------
 
@@ -149,9 +143,12 @@ class Core:
             if "id" in message:
                 return self._client_asks(message)
             is_sent = self.is_up and isinstance(message["method"], str)
-            is_sent &= Pending.of(message).session_id not in self.lost  # the agent may have another one of that id
+            # the agent may have another one of that id
+            is_sent &= self.sessions.status(Pending.of(message).session_id) != "lost"
             is_sent &= message["method"] != "session/cancel" or not self._is_anothers_turn(message)
-            return self._withdrawn(message) + (_passed(message, self.ids.for_agent(message)) if is_sent else [])
+            return self._withdrawn(message) + (
+                _passed(message, self.sessions.for_agent(message)) if is_sent else []
+            )
         except Exception as error:  # noqa: BLE001 — the client gets it as the answer
             log_failure("a message of the client could not be handled", error)
             if "id" not in message or "method" not in message:
@@ -175,7 +172,7 @@ class Core:
     def _is_anothers_turn(self, message: Message) -> bool:
         """Whether the agent works for another one of our sessions to which it gave the same id."""
         session_id = Pending.of(message).session_id
-        return session_id is not None and any(self.prompts(other) for other in self.ids.sharing(session_id))
+        return session_id is not None and any(self.prompts(other) for other in self.sessions.sharing(session_id))
 
     def _client_asks(self, message: Message) -> Actions:
         pending = Pending.of(message)
@@ -194,8 +191,9 @@ class Core:
             return []
         if pending.method in self._methods:
             return self.start(Job(self._methods[pending.method](self, pending), pending))
-        if session_id in self.lost and self.bring is not None:
-            job = Job(self.bring(self, session_id), session_id=session_id)
+        restored = self.restore_lost_session
+        if session_id is not None and self.sessions.status(session_id) == "lost" and restored is not None:
+            job = Job(restored(self, session_id), session_id=session_id)
             job.followers.append(message)
             return self.start(job)
         return self._forwarded(message, pending)
@@ -205,7 +203,7 @@ class Core:
         if session_id is not None and self._is_unknown(session_id) and pending.method.startswith("session/"):
             text = f"session {session_id} is not open"
             return [ToClient(failure(pending.id, RESOURCE_NOT_FOUND, text, {"sessionId": session_id}))]
-        is_prompt = pending.method == "session/prompt" and session_id in self.open
+        is_prompt = pending.method == "session/prompt" and self.sessions.is_open(session_id)
         if is_prompt and (instead := self._instead_of_sending(message, pending)) is not None:
             return instead
         key = key_of(pending.id)
@@ -218,15 +216,14 @@ class Core:
             self.client_capabilities = as_object(params.get("clientCapabilities"))
             return _passed(message, message if params is pending.params else {**message, "params": params})
         if not is_prompt or session_id is None:
-            return _passed(message, self.ids.for_agent(message))
-        self.ids.turn_to(session_id)
-        held = list(self.late_news(session_id))
-        self.late.pop(session_id, None)
-        note = self.notes.pop(session_id, None)
+            return _passed(message, self.sessions.for_agent(message))
+        self.sessions.turn_to(session_id)
+        held, state = list(self.late_news(session_id)), self.sessions[session_id]
+        note, state.note, state.late = state.note, None, None
         self._from_client[key] = pending._replace(note=note)
         passed = message if note is None else {**message, "params": with_note(pending.params, note)}
         event = events.prompted(pending.params, self.stamp())
-        return [*held, *self.recorded(session_id, event), *_passed(message, self.ids.for_agent(passed))]
+        return [*held, *self.recorded(session_id, event), *_passed(message, self.sessions.for_agent(passed))]
 
     def _instead_of_sending(self, message: Message, prompt: Pending) -> Actions | None:
         """What is done with a prompt that the agent does not get, or not yet; None if it gets it now."""
@@ -245,15 +242,16 @@ class Core:
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether the agent must not be asked: the session is closed, or the id is the agent's for another one."""
-        if session_id in self.open:
+        if self.sessions.is_open(session_id):
             return False
-        return self.only_known or session_id in self.closed or self.ids.ours(session_id) != session_id
+        is_the_agents = self.sessions.our_id(session_id) != session_id
+        return self.only_known or self.sessions.is_closed(session_id) or is_the_agents
 
     def _client_answers(self, message: Message) -> Actions:
         asked = self._from_agent.pop(key_of(message.get("id")), None)
         if asked is None:
             return [] if "id" in message else [PASS]  # the agent that asked has ended
-        passed = {**message, "id": asked.id} if self.ids.restarts else message
+        passed = {**message, "id": asked.id} if self.sessions.restarts else message
         return [
             *self.recorded(asked.session_id, events.answered_by_client(asked, message)),
             *_passed(message, passed),
@@ -276,37 +274,40 @@ class Core:
             log_failure("a message of the agent could not be handled", error)
             return [PASS] if method is not None else []
 
-    def joins(self, agent_id: str) -> bool:
+    def may_coalesce(self, agent_id: str) -> bool:
         """Whether adjacent text chunks of the session may be coalesced: not while chunks are compared."""
-        return agent_id not in self.withheld.held and (self.ids.ours(agent_id) or agent_id) not in self.late
+        state = self.sessions.of_agent(agent_id)
+        return agent_id not in self.withheld.held and (state is None or state.late is None)
 
     def _agent_updates(self, message: Message) -> Actions:
         params = as_object(message.get("params"))
         agent_id, update = params.get("sessionId"), params.get("update")
         if not isinstance(agent_id, str) or not isinstance(update, dict):
             return [PASS]
-        session_id, withheld = self.ids.ours(agent_id) or agent_id, self.withheld
-        is_new = session_id not in self.open and session_id not in self.closed
-        may_be_made = is_new or not self.ids.has(agent_id)
-        if (withheld.held or withheld.making) and withheld.take(agent_id, update, is_new=may_be_made):
-            return []
-        if session_id not in self.open:
+        state, withheld = self.sessions.of_agent(agent_id), self.withheld
+        is_open = state is not None and state.is_open
+        is_new = not is_open and not self.sessions.is_closed(state.id if state is not None else agent_id)
+        if withheld.held or withheld.making:
+            may_be_made = is_new or not self.sessions.is_held(agent_id)
+            if withheld.take(agent_id, update, is_new=may_be_made):
+                return []
+        if state is None or not is_open:
             return self._shown(message) if is_new else []
         kind = update.get("sessionUpdate")
         if kind != "agent_message_chunk" and is_withheld(kind, update):
             return []
-        if session_id in self.late and (news := self.late[session_id].news(update)) != [update]:
-            return list(show(session_id, news))
-        passed = PASS if session_id == agent_id else PassAs(session_id)
+        if state.late is not None and (news := state.late.news(update)) != [update]:
+            return list(show(state.id, news))
+        passed = PASS if state.id == agent_id else PassAs(state.id)
         # The start of a tool must be durable: its side effects survive a crash.
-        return [RecordEvent(session_id, {"update": update}, kind == "tool_call"), passed]
+        return [RecordEvent(state.id, {"update": update}, kind == "tool_call"), passed]
 
     def _agent_asks(self, message: Message) -> Actions:
         actions: Actions = []
         if "id" in message:
             asked = Pending.of(message)
-            asked = asked._replace(session_id=self.ids.ours(asked.session_id))
-            key = key_of(self.ids.request_id(asked.id))
+            asked = asked._replace(session_id=self.sessions.our_id(asked.session_id))
+            key = key_of(self.sessions.request_id(asked.id))
             if key in self._from_agent:
                 return [ToAgent(failure(asked.id, INVALID_REQUEST, _SAME_ID))]
             self._from_agent[key] = asked
@@ -314,7 +315,7 @@ class Core:
         return actions + self._shown(message)
 
     def _shown(self, message: Message) -> Actions:
-        passed = self.ids.for_client(message)
+        passed = self.sessions.for_client(message)
         return [PASS] if passed is message else [ToClient(passed)]
 
     def _agent_answers(self, message: Message) -> Actions:
@@ -346,7 +347,8 @@ class Core:
         if actions and pending.method == "session/prompt":
             actions.append(Checkpoint(pending.session_id or ""))
             if pending.note and as_object(result).get("stopReason") in (None, "refusal"):  # the model may lack it
-                self.notes.setdefault(pending.session_id or "", pending.note)
+                state = self.sessions[pending.session_id or ""]
+                state.note = state.note or pending.note
         return [*actions, PASS if passed is message else ToClient(passed)]
 
     def _negotiated(self, pending: Pending, message: Message, result: Message) -> Actions:
@@ -357,10 +359,10 @@ class Core:
             f"the agent speaks version {result.get('protocolVersion')} of ACP, and asnap records version {VERSION}"
         )
 
-        def noted() -> Steps[None]:
+        def with_acp_metadata() -> Steps[None]:
             yield Do(lambda _sessions: self._on_unrecorded(why))
 
-        kept = self.start(Job(noted()))
+        kept = self.start(Job(with_acp_metadata()))
         if self._must_record:
             self.is_over = True
             text = f"this connection cannot be recorded, and --require was given: {why}"
@@ -379,7 +381,7 @@ class Core:
 
     def recorded(self, session_id: str | None, event: Message | None) -> Actions:
         """Record *event*, unless it is None or the session is not open here."""
-        if event is None or session_id is None or session_id not in self.open:
+        if event is None or session_id is None or not self.sessions.is_open(session_id):
             return []
         return [RecordEvent(session_id, event, not events.DURABLE.isdisjoint(event))]
 
@@ -442,26 +444,16 @@ class Core:
 
     def late_news(self, session_id: str) -> Iterator[RecordEvent | ToClient]:
         """Show the held updates of a session that are no repetition."""
-        return show(session_id, self.late[session_id].rest() if session_id in self.late else ())
+        late = self.sessions[session_id].late
+        return show(session_id, () if late is None else late.rest())
 
     def bind(self, session_id: str, agent_id: str) -> list[Message]:
         """Open the session under the agent's id. Returns the updates held for it since it was created."""
-        self.ids.bind(session_id, agent_id)
-        for other in self.ids.sharing(session_id):
+        self.sessions.bind(session_id, agent_id)
+        for other in self.sessions.sharing(session_id):
             if self.prompts(other):  # what the agent says belongs to that one until its turn ends
-                self.ids.turn_to(other)
-        self.open.add(session_id)
-        self.lost.discard(session_id)
-        self.closed -= {session_id, agent_id}
+                self.sessions.turn_to(other)
         return self.withheld.strays.pop(agent_id, [])
-
-    def drop(self, session_id: str) -> None:
-        """Remove the session from the open ones, with its note, its setup and the agent's id."""
-        self.open.discard(session_id)
-        self.lost.discard(session_id)
-        self.ids.release(session_id)
-        for kept in (self.notes, self.setups, self.late):
-            kept.pop(session_id, None)
 
     # For the supervisor -----------------------------------------------------------------------------------
 
@@ -469,7 +461,7 @@ class Core:
         """Reset the connection to an ended agent. Returns the pending requests, and the actions of failed jobs."""
         waiting, self._from_client = list(self._from_client.values()), {}
         self._from_agent.clear()
-        self.ids.agent_ended()
+        self.sessions.agent_ended()
         return waiting, self.jobs.agent_gone(is_busy=bool(waiting))
 
     def initialize_again(self, pending: Pending) -> None:

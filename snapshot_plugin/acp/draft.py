@@ -13,7 +13,7 @@ from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCa
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.snapshot import Message, Role
 
-__all__ = ["Draft", "Terminals", "foreign_block", "merged_call", "plain", "without_terminals"]
+__all__ = ["Draft", "Terminals", "foreign_block", "merged_call", "to_json_safe", "without_terminals"]
 
 _TOOL_FIELDS = {
     "title": "title", "kind": "kind", "status": "status", "content": "content", "locations": "locations",
@@ -68,7 +68,7 @@ class Draft:
         """Add a chunk of text or thought; adjacent chunks of one kind and one message are coalesced."""
         same, self.message_id = self.message_id == message_id, message_id
         if not _is_only_text(content):
-            block = foreign_block(plain(content))
+            block = foreign_block(to_json_safe(content))
             self._blocks.append(ThoughtBlock(content=block.raw()) if kind == "thought" else block)
             return
         last = self._blocks[-1] if self._blocks else None
@@ -126,7 +126,7 @@ class _Stream:
         return ThoughtBlock(text=text) if self.kind == "thought" else TextBlock(text=text)
 
 
-def plain(value: Any, depth: int = _DEPTH) -> Any:
+def to_json_safe(value: Any, depth: int = _DEPTH) -> Any:
     """Return *value* in a form that every store can hold: finite numbers, limited nesting.
 
     Other numbers become their names, deeper values a placeholder.
@@ -136,9 +136,9 @@ def plain(value: Any, depth: int = _DEPTH) -> Any:
     if isinstance(value, dict | list) and not depth:
         return "(nested too deeply)"
     if isinstance(value, dict):
-        return {str(key): plain(inner, depth - 1) for key, inner in value.items()}
+        return {str(key): to_json_safe(inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, list):
-        return [plain(inner, depth - 1) for inner in value]
+        return [to_json_safe(inner, depth - 1) for inner in value]
     return value
 
 
@@ -180,11 +180,11 @@ class Terminals:
         before = self._known.get(terminal_id, {})
         output = str(before.get("output", "")) + seen.pop("output", "")
         self._known[terminal_id] = {**before, **seen, "meta": True, "output": output[-_OUTPUT_LIMIT:]}
-        return call.evolve(terminals={**_told(call), terminal_id: self._known[terminal_id]})
+        return call.evolve(terminals={**_reported(call), terminal_id: self._known[terminal_id]})
 
     def shown_in(self, call: ToolCallBlock) -> ToolCallBlock:
         """Return the call with all known data of the terminals it shows."""
-        told = _told(call)
+        told = _reported(call)
         shown = dict.fromkeys([*told, *_ids_in(call)])
         self._note_shown(call.tool_call_id, set(shown))
         known = {name: self._known[name] for name in shown if name in self._known}
@@ -192,7 +192,7 @@ class Terminals:
 
     def reload(self, call: ToolCallBlock) -> None:
         """Load the terminal data that a stored call contains."""
-        for name, seen in _told(call).items():
+        for name, seen in _reported(call).items():
             self._known[name] = {**self._known.get(name, {}), **thaw(seen)}
         self.shown_in(call)
 
@@ -211,7 +211,7 @@ class Terminals:
         self._shows[call_id] = names
 
 
-def _told(call: ToolCallBlock) -> dict[str, Any]:
+def _reported(call: ToolCallBlock) -> dict[str, Any]:
     """Return the terminal data in the call, including terminals it no longer shows."""
     return (call.model_extra or {}).get("terminals") or {}
 

@@ -1,4 +1,4 @@
-"""JSON-RPC, one message per line: split lines, parse and build messages, and map session ids."""
+"""JSON-RPC, one message per line: split lines, parse and build messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ __all__ = [
     "UNSUPPORTED_VERSION",
     "VERSION",
     "ForeignLines",
-    "IdMap",
     "Lines",
     "LongLine",
     "Message",
@@ -204,12 +203,12 @@ class TextRuns:
     those of all its lines. Only chunks from the same read are coalesced, so no chunk waits for another.
 
     Args:
-        joins: whether chunks of a session, given the agent's id of it, may be coalesced.
+        may_coalesce: whether chunks of a session, given the agent's id of it, may be coalesced.
         lines: splits what is read.
     """
 
-    def __init__(self, joins: Callable[[str], bool], lines: Lines | None = None) -> None:
-        self._joins = joins
+    def __init__(self, may_coalesce: Callable[[str], bool], lines: Lines | None = None) -> None:
+        self._may_coalesce = may_coalesce
         self._lines = lines or Lines()
         self._before = self._behind = b""
         """The bytes before and after the text in the last chunk's line; empty if there was no such chunk."""
@@ -233,7 +232,7 @@ class TextRuns:
     def _end_of_run(self, lines: list[bytes], at: int) -> int:
         """Return the end of the run that starts at *at*; *at* if that line does not match the last chunk."""
         before, behind = self._before, self._behind
-        if not before or not self._joins(self._session_id):
+        if not before or not self._may_coalesce(self._session_id):
             return at
         start, tail = len(before), len(behind)
         for end in range(at, len(lines)):
@@ -392,109 +391,3 @@ def offered(result: Message) -> Message:
     ours: Message = {name: {} for name in _OFFERED if session.get(name) is None}
     able = {**capabilities, "loadSession": True, "sessionCapabilities": {**session, **ours}}
     return {**result, "agentCapabilities": able}
-
-
-class IdMap:
-    """Maps our session ids to the agent's; a session without an entry has the same id on both sides.
-
-    Some agents answer each ``session/new`` with the same id, such as one that they derive from the directory. Then
-    several of our sessions share one of the agent, and what it says belongs to the one that prompted last.
-
-    Requests of the agent keep their ids until it is restarted. A new process numbers its requests from the start
-    again: without new ids, a late answer to the old process could grant a permission the new one asks for.
-    """
-
-    def __init__(self) -> None:
-        self.restarts = 0
-        self._agents: dict[str, str] = {}
-        """The agent's ids of our sessions."""
-        self._ours: dict[str, list[str | None]] = {}
-        """Whose the agent's ids are, while its process runs, the one that prompted last at the end; None for a
-        session that has no id of ours yet.
-        """
-        self._expected: set[str] = set()
-        """Ids in `_ours` of sessions that the agent has not restored yet, and may not know any more."""
-
-    def claim(self, agent_id: str, session_id: str | None = None) -> None:
-        """Reserve the agent's id for a session until `release`; *session_id* is None for a new one."""
-        if agent_id in self._expected or agent_id not in self._ours:
-            self._expected.discard(agent_id)
-            self._ours[agent_id] = [session_id]
-
-    def expect(self, session_id: str, agent_id: str) -> None:
-        """As `bind`, until the agent has restored the session or gives its id to another one."""
-        self.bind(session_id, agent_id)
-        self._expected.add(agent_id)
-
-    def is_anothers(self, agent_id: str, session_id: str) -> bool:
-        """Whether the agent has only other open sessions than *session_id* under this id."""
-        return agent_id in self._ours and session_id not in self._ours[agent_id]
-
-    def has(self, agent_id: str) -> bool:
-        """Whether the agent's process has one of our sessions under this id."""
-        return any(self._ours.get(agent_id, ()))
-
-    def sharing(self, session_id: str) -> list[str]:
-        """Return our other sessions that the agent has under the same id."""
-        holders = self._ours.get(self.agents(session_id), [])
-        return [each for each in holders if each is not None and each != session_id] if len(holders) > 1 else []
-
-    def release(self, session_id: str) -> None:
-        """The session is not open any more: the agent may give its id to another one."""
-        self._agents.pop(session_id, None)
-        left = {agents: [each for each in ours if each != session_id] for agents, ours in self._ours.items()}
-        self._ours = {agents: ours for agents, ours in left.items() if ours}
-
-    def agent_ended(self) -> None:
-        """Requests of the next process get new ids, and its sessions may have any id."""
-        self.restarts += 1
-        self._ours.clear()
-
-    def bind(self, session_id: str, agent_id: str) -> None:
-        """Map our *session_id* to the agent's *agent_id* from now on."""
-        self.release(session_id)
-        others = [] if agent_id in self._expected else self._ours.get(agent_id, [])
-        self._expected.discard(agent_id)
-        self._agents[session_id] = agent_id
-        self._ours[agent_id] = [*(each for each in others if each is not None), session_id]
-
-    def turn_to(self, session_id: str) -> None:
-        """What the agent says under the id of this session belongs to it from now on."""
-        if others := self.sharing(session_id):
-            self._ours[self.agents(session_id)] = [*others, session_id]
-
-    def agents(self, session_id: str) -> str:
-        """Return the agent's id of our session."""
-        return self._agents.get(session_id, session_id)
-
-    def ours(self, agent_id: Any) -> str | None:
-        """Return our id of the agent's session; None if *agent_id* is not a string."""
-        if not isinstance(agent_id, str):
-            return None
-        holders = self._ours.get(agent_id)
-        return (holders[-1] if holders else None) or agent_id
-
-    def for_agent(self, message: Message) -> Message:
-        """Return the message with the agent's session id; the same object if nothing changes."""
-        return _renamed(message, self.agents)
-
-    def request_id(self, agents: Any) -> Any:
-        """Return the id under which the client gets a request of the agent."""
-        return f"asnap-{self.restarts}-{key_of(agents)}" if self.restarts else agents
-
-    def for_client(self, message: Message) -> Message:
-        """Return the message with our ids; the same object if nothing changes."""
-        message = _renamed(message, self.ours)
-        if self.restarts and "method" in message and "id" in message:
-            message = {**message, "id": self.request_id(message["id"])}
-        if self.restarts and message.get("method") == "$/cancel_request":
-            params = as_object(message.get("params"))
-            message = {**message, "params": {**params, "requestId": self.request_id(params.get("requestId"))}}
-        return message
-
-
-def _renamed(message: Message, name: Callable[[str], str | None]) -> Message:
-    params = as_object(message.get("params"))
-    session_id = params.get("sessionId")
-    other = name(session_id) if isinstance(session_id, str) else None
-    return message if other in (None, session_id) else {**message, "params": {**params, "sessionId": other}}

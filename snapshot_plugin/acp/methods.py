@@ -26,8 +26,9 @@ from snapshot_plugin.acp.core import Core, Method
 from snapshot_plugin.acp.listing import ListMethod, deleted, names_of
 from snapshot_plugin.acp.messages import RESOURCE_NOT_FOUND, Message, Pending, as_object, chunk, notification
 from snapshot_plugin.acp.replay import LateReplay, replay, show
-from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
-from snapshot_plugin.acp.state import PROVIDER, is_untold, noted_in, setup_in, stored_setup
+from snapshot_plugin.acp.restore import Grade, Restored, RestoreRequest, restore
+from snapshot_plugin.acp.sessions import SessionState
+from snapshot_plugin.acp.state import PROVIDER, acp_metadata, note_pending, setup_in, stored_setup
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.ids import is_companion, local_id, new_id
@@ -72,7 +73,6 @@ class SessionMethods:
     ) -> None:
         self.adopt, self._only_stored, self._restores = adopt, only_stored, restores
         self._on_deleted, self._names_sessions = on_deleted, names_sessions
-        self._named: set[str] = set()
         self._listing = ListMethod(only_own=only_own)
 
     def by_name(self) -> dict[str, Method]:
@@ -98,11 +98,11 @@ class SessionMethods:
                 why = "the agent gave it an id that is not text"
                 yield Say(f"a session is NOT recorded: {why}", is_warning=True)
                 return {**result, "_meta": _meta(result, {"recorded": False, "problem": why})}
-            core.ids.claim(agent_id)
+            core.sessions.claim(agent_id)
             first = {**core.agent_event(agent_id), "new": stored_setup(pending.params), "config": result}
             session_id, problem = yield Do(lambda sessions: _begun(sessions, agent_id, first))
-            core.setups[session_id] = setup_in(pending.params)
-            self._named.add(session_id)
+            state = core.sessions[session_id]
+            state.setup, state.is_named = setup_in(pending.params), True
             meta = {} if problem is None else {"_meta": _meta(result, {"recorded": False, "problem": problem})}
             yield EarlyAnswer({**result, "sessionId": session_id, **meta})
             if problem is not None:
@@ -111,8 +111,8 @@ class SessionMethods:
         return {}
 
     def _continued(self, core: Core, pending: Pending, session_id: str) -> Steps[Message]:
-        if session_id in core.open:
-            answer = self._as_it_is(session_id, core.view(session_id))
+        if core.sessions.is_open(session_id):
+            answer = self._as_it_is(core.sessions[session_id], core.view(session_id))
         else:
             answer = (yield from _restored(core, session_id, setup_in(pending.params))).answer()
         core.adopt = None
@@ -125,11 +125,11 @@ class SessionMethods:
     def load(self, core: Core, pending: Pending) -> Steps[Message]:
         """Restore a session; ``session/load`` also replays it. The turn of an open session continues."""
         session_id, replays = _named(pending), pending.method == "session/load"
-        if session_id in core.open:
+        if core.sessions.is_open(session_id):
             snapshot = core.view(session_id)
             if replays:
                 yield from _replay(core, snapshot)
-            return self._as_it_is(session_id, snapshot)
+            return self._as_it_is(core.sessions[session_id], snapshot)
         try:
             if not self._restores:
                 return (yield from _opened(core, session_id, _left_to_the_agent(core, pending, session_id)))
@@ -138,31 +138,31 @@ class SessionMethods:
             return (yield from _from_the_agent(core, pending, session_id))
         if replays:
             yield from _replayed(core, session_id)
-        yield EarlyAnswer(self._name(session_id) | restored.answer())
+        yield EarlyAnswer(self._name(core.sessions[session_id]) | restored.answer())
         if restored.news and not replays:
             yield shown(session_id, chunk(restored.news))
         return {}
 
-    def _name(self, session_id: str) -> Message:
-        if not self._names_sessions or session_id in self._named:
+    def _name(self, state: SessionState) -> Message:
+        if not self._names_sessions or state.is_named:
             return {}
-        self._named.add(session_id)
-        return {"sessionId": session_id}
+        state.is_named = True
+        return {"sessionId": state.id}
 
-    def _as_it_is(self, session_id: str, snapshot: SessionSnapshot) -> Message:
-        acp = noted_in(snapshot)
+    def _as_it_is(self, state: SessionState, snapshot: SessionSnapshot) -> Message:
+        acp = acp_metadata(snapshot)
         settings = {name: thaw(acp[name]) for name in _SETTINGS if name in acp}
         tried = ("the session is open here",)
-        grade: Grade = "context" if is_untold(snapshot) else "native-load"
-        restored = Restored(session_id, grade, "", settings, None, tried, snapshot)
-        return self._name(session_id) | restored.answer()
+        grade: Grade = "context" if note_pending(snapshot) else "native-load"
+        restored = Restored(state.id, grade, "", settings, None, tried, snapshot)
+        return self._name(state) | restored.answer()
 
     def fork(self, core: Core, pending: Pending) -> Steps[Message]:
         """Start a new session as a copy of another.
 
         ``_meta.asnap.at`` limits it to the first messages; ``_meta.asnap.title`` names it.
         """
-        parent_id, (at, title) = _named(pending), _fork_wish(pending)
+        parent_id, (at, title) = _named(pending), _fork_options(pending)
         parent: Spooled = yield Do(lambda sessions: sessions.newest(parent_id))
         child = forked(parent.snapshot, session_id=new_id(), seq=parent.seq, messages=at, now=core.clock())
         child = child if title is None else child.evolve(title=title)
@@ -171,17 +171,16 @@ class SessionMethods:
         child_id = child.session_id
         try:
             yield Do(lambda sessions: _ensure_recorded(sessions.begin(child, first)))
-            wish = Wish(child_id, setup, core.require, _own_fork(core, parent_id, parent.snapshot, at))
-            restored = yield from restore(core, wish)
+            request = RestoreRequest(child_id, setup, core.require, _own_fork(core, parent_id, parent.snapshot, at))
+            restored = yield from restore(core, request)
         except Exception:
-            core.drop(child_id)
+            core.sessions.close(child_id)
             with suppress(SnapshotError):
                 yield Do(lambda sessions: sessions.delete(child_id))  # the client never got its id
             raise
-        if parent_id in core.notes and child_id not in core.notes:
-            core.notes[child_id] = core.notes[parent_id]
+        state = core.sessions[child_id]
+        state.note, state.is_named = state.note or core.sessions[parent_id].note, True
         yield Checkpoint(child_id)
-        self._named.add(child_id)
         return {**restored.answer(), "sessionId": child_id}
 
     # Ending -----------------------------------------------------------------------------------------------
@@ -189,19 +188,20 @@ class SessionMethods:
     def close(self, core: Core, pending: Pending) -> Steps[Message]:
         """Cancel the running turn, save the session, and release it."""
         session_id = _named(pending)
-        is_ours = session_id in core.open
+        is_ours = core.sessions.is_open(session_id)
         if not is_ours and (core.only_known or not core.can("close")):
             raise SnapshotNotFound(f"session {session_id} is not open", session_id=session_id)
         yield from _settled(core, session_id)
-        if core.can("close") and session_id not in core.lost and not core.ids.sharing(session_id):
+        is_lost = core.sessions.status(session_id) == "lost"
+        if core.can("close") and not is_lost and not core.sessions.sharing(session_id):
             try:
-                yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
+                yield Ask("session/close", {"sessionId": core.sessions.agents_id(session_id)})
             except AgentRefused as refused:
                 if not is_ours:
                     raise
                 yield Say(f"the agent did not close {session_id}", str(refused))
         yield from core.late_news(session_id)
-        _forget(core, session_id)  # first: later updates would not be recorded, so they are not shown
+        core.sessions.close(session_id)  # first: later updates would not be recorded, so they are not shown
         outcome: Outcome = yield Do(lambda sessions: sessions.finish(session_id))
         if outcome.status == "failed":
             yield Say(f"session {session_id} is not saved: {outcome.problem}")
@@ -213,18 +213,18 @@ class SessionMethods:
         session_id = _named(pending)
         yield from _settled(core, session_id)
         names = yield Do(lambda sessions: names_of(sessions, session_id))
-        is_there = session_id in core.open and session_id not in core.lost
-        if is_there and core.can("close") and not core.ids.sharing(session_id):
+        is_there = core.sessions.status(session_id) == "open"
+        if is_there and core.can("close") and not core.sessions.sharing(session_id):
             with suppress(AgentRefused):  # some agents do not delete an open session
-                yield Ask("session/close", {"sessionId": core.ids.agents(session_id)})
-        if session_id in core.open:
-            _forget(core, session_id)
+                yield Ask("session/close", {"sessionId": core.sessions.agents_id(session_id)})
+        if core.sessions.is_open(session_id):  # first: later updates would not be recorded, so they are not shown
+            core.sessions.close(session_id)
         trashed = yield Do(lambda sessions: deleted(sessions, session_id, names))
-        core.closed.add(session_id)
+        core.sessions.close(session_id)
         if trashed is not None:
             yield Do(lambda _sessions: self._on_deleted(trashed))
         for name in names if core.can("delete") else ():
-            if core.ids.has(name):  # another session that is open has this id, too
+            if core.sessions.is_held(name):  # another session that is open has this id, too
                 continue
             try:
                 yield Ask("session/delete", {"sessionId": name})
@@ -239,22 +239,22 @@ class SessionMethods:
 def _opened(core: Core, session_id: str, steps: Steps[_T]) -> Steps[_T]:
     """Resume recording a stored session and run *steps*, which open it in the agent; release it if they fail."""
     yield Do(lambda sessions: sessions.resume(session_id))
-    core.open.add(session_id)
+    core.sessions.open(session_id)
     try:
         return (yield from steps)
     except Exception:
-        core.drop(session_id)
+        core.sessions.close(session_id)
         yield Do(lambda sessions: sessions.finish(session_id))
         raise
 
 
 def _restored(core: Core, session_id: str, setup: Message) -> Steps[Restored]:
-    restored = yield from _opened(core, session_id, restore(core, Wish(session_id, setup, core.require)))
-    yield from told(core, restored)
+    restored = yield from _opened(core, session_id, restore(core, RestoreRequest(session_id, setup, core.require)))
+    yield from announce_restore(core, restored)
     return restored
 
 
-def told(core: Core, restored: Restored) -> Steps[None]:
+def announce_restore(core: Core, restored: Restored) -> Steps[None]:
     """Record text that the agent added during the restore, and print the grade unless the client shows it."""
     session_id = restored.session_id
     if restored.news:
@@ -279,7 +279,7 @@ def _replay(core: Core, snapshot: SessionSnapshot) -> Steps[None]:
 def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Message]:
     """Load a session that was never recorded: if the agent has it, its replay becomes the record."""
     is_able = core.can(pending.method.removeprefix("session/"))
-    if not is_able or core.only_known or core.ids.is_anothers(session_id, session_id):
+    if not is_able or core.only_known or core.sessions.is_anothers(session_id, session_id):
         raise SnapshotNotFound(f"there is no session {session_id}", session_id=session_id)
     if is_companion(session_id):  # lists would hide it
         raise InvalidInput(f"the id {session_id} is reserved: it cannot be recorded")
@@ -294,7 +294,7 @@ def _from_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[Mess
         first = {**core.agent_event(session_id), "new": stored_setup(pending.params)}
         yield Do(lambda sessions: begin(sessions, session_id, first))
         yield from show(session_id, [*held, *core.bind(session_id, session_id)])
-    core.setups[session_id] = setup_in(pending.params)
+    core.sessions[session_id].setup = setup_in(pending.params)
     yield RecordEvent(session_id, {"stop": {}, "config": result}, durable=True)
     yield Checkpoint(session_id)
     return dict(result)
@@ -304,15 +304,16 @@ def _left_to_the_agent(core: Core, pending: Pending, session_id: str) -> Steps[M
     """Have the agent load a recorded session itself, and resume recording. Its replay is not recorded again."""
     record = core.view(session_id)
     agent_id = record.agent_session_id or session_id
-    if core.ids.is_anothers(agent_id, session_id):
+    if core.sessions.is_anothers(agent_id, session_id):
         what = f"the agent has another open session under the id of this one: {agent_id!r}"
         raise SnapshotError(what, session_id=session_id, hint="close that session first")
-    core.late[session_id] = LateReplay(record)
+    state = core.sessions[session_id]
+    state.late = late = LateReplay(record)
     core.bind(session_id, agent_id)
     with core.withheld.of(agent_id) as held:
         result: Message = yield Ask(pending.method, {**pending.params, "sessionId": agent_id})
-    core.setups[session_id] = setup_in(pending.params)
-    core.late[session_id].replayed(held)
+    state.setup = setup_in(pending.params)
+    late.replayed(held)
     yield from (shown(session_id, update) for update in held)
     yield RecordEvent(session_id, {**core.agent_event(agent_id), "config": result}, durable=True)
     return result
@@ -322,21 +323,21 @@ def _settled(core: Core, session_id: str) -> Steps[None]:
     """Cancel the running turn. If the agent does not end it in time, answer the client as cancelled."""
     if not core.prompts(session_id):
         return
-    yield ToAgent(notification("session/cancel", {"sessionId": core.ids.agents(session_id)}))
-    yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.patience))
+    yield ToAgent(notification("session/cancel", {"sessionId": core.sessions.agents_id(session_id)}))
+    yield Wait(lambda _now: not core.prompts(session_id), min(_CANCEL_WITHIN, core.timeout))
     for pending in core.prompts(session_id):
-        yield from core.answer_instead(pending, {"stopReason": "cancelled"})  # type: ignore[misc]  # are steps
-
-
-def _forget(core: Core, session_id: str) -> None:
-    core.closed |= {session_id, core.ids.agents(session_id)}
-    core.drop(session_id)
+        yield from core.answer_instead(pending, {"stopReason": "cancelled"})
 
 
 def _own_fork(core: Core, parent_id: str, parent: SessionSnapshot, at: int | None) -> str | None:
     """Return the agent's id of the parent, if a fork by the agent would copy the whole record; else None."""
     is_whole = at in (None, len(parent.messages)) and not core.prompts(parent_id)
-    if not core.can("fork") or not is_whole or parent_id in core.lost or parent_id in core.notes:
+    if (
+        not core.can("fork")
+        or not is_whole
+        or core.sessions.status(parent_id) == "lost"
+        or core.sessions[parent_id].note
+    ):
         return None
     return parent.agent_session_id
 
@@ -388,12 +389,16 @@ def _named(pending: Pending) -> str:
     return pending.session_id
 
 
-def _fork_wish(pending: Pending) -> tuple[int | None, str | None]:
+def _fork_options(pending: Pending) -> tuple[int | None, str | None]:
     """How many messages a fork keeps, and its title; None where the client leaves it open."""
-    wish = as_object(pending.params.get("_meta")).get("asnap")
-    at, title = (wish.get("at"), wish.get("title")) if isinstance(wish, dict) else (None, None)
-    if not isinstance(wish, dict | None) or type(at) not in (int, type(None)) or not isinstance(title, str | None):
-        raise InvalidInput(f"_meta.asnap is {wish!r}", hint='use {"at": <messages to keep>, "title": <name>}')
+    options = as_object(pending.params.get("_meta")).get("asnap")
+    at, title = (options.get("at"), options.get("title")) if isinstance(options, dict) else (None, None)
+    if (
+        not isinstance(options, dict | None)
+        or type(at) not in (int, type(None))
+        or not isinstance(title, str | None)
+    ):
+        raise InvalidInput(f"_meta.asnap is {options!r}", hint='use {"at": <messages to keep>, "title": <name>}')
     if title is not None:
         from snapshot_plugin.manager.labels import checked_name  # noqa: PLC0415 — few forks have a title
 

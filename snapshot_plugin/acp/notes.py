@@ -34,7 +34,7 @@ def transcript_note(snapshot: SessionSnapshot, *, limit: int = NOTE_LIMIT) -> st
     return _note(
         "This session was restored after an interruption. You have no memory of it, so here is what was said "
         "before the prompt above. Do not repeat or re-run any of it; just continue from here.",
-        _told(messages, limit) + (f"\n\nThe plan:\n{_inert(plan)}" if plan else ""),
+        _transcript(messages, limit) + (f"\n\nThe plan:\n{_inert(plan)}" if plan else ""),
     )
 
 
@@ -43,7 +43,7 @@ def lost_note(messages: Sequence[Message], *, limit: int = NOTE_LIMIT) -> str:
     return _note(
         "The session was interrupted before the prompt above. The user has seen the following, which you may not "
         "remember. Nothing of it was re-run; the outcome of tools that were running is unknown.",
-        _told(messages, limit),
+        _transcript(messages, limit),
     )
 
 
@@ -65,7 +65,7 @@ def _note(about: str, told: str) -> str:
     return f"{NOTE_BEGINS}\n{about}\n\n{told}\n{NOTE_ENDS}"
 
 
-def _told(messages: Sequence[Message], limit: int) -> str:
+def _transcript(messages: Sequence[Message], limit: int) -> str:
     kept, room = _newest(settled_tools(messages), limit)
     details = _details(kept, room)
     told = ["\n".join([words, *details.get(index, ())]) for index, (_, words) in enumerate(kept)]

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from snapshot_plugin.acp.draft import Draft, Terminals, foreign_block, merged_call, plain, without_terminals
+from snapshot_plugin.acp.draft import Draft, Terminals, foreign_block, merged_call, to_json_safe, without_terminals
 from snapshot_plugin.acp.messages import notification
 from snapshot_plugin.acp.replay import is_note
 from snapshot_plugin.acp.state import (
     PROVIDER,
     STATE_EVENTS,
     STATE_UPDATES,
-    noted,
-    noted_in,
+    acp_metadata,
+    with_acp_metadata,
     with_history,
     with_restored,
     with_usage,
@@ -42,8 +42,8 @@ class AcpReducer:
     """A session that is being recorded. `apply` is linear in the event, `snapshot` in the open message."""
 
     def __init__(self, base: SessionSnapshot) -> None:
-        unfinished = noted_in(base).get("open")
-        self._base = base if unfinished is None else noted(base, "open", None)
+        unfinished = acp_metadata(base).get("open")
+        self._base = base if unfinished is None else with_acp_metadata(base, "open", None)
         self._transcript = Transcript(base.messages)
         self._prompt: Message | None = None
         self._prompt_text = ""
@@ -65,9 +65,9 @@ class AcpReducer:
                 self._on_update(value)
             elif value is not None and kind in STATE_EVENTS:
                 if isinstance(value, dict):
-                    self._base = STATE_EVENTS[kind](self._base, plain(value))
+                    self._base = STATE_EVENTS[kind](self._base, to_json_safe(value))
             elif value is not None and (handler := getattr(self, f"_on_{kind}", None)):
-                handler(plain(value), event)
+                handler(to_json_safe(value), event)
 
     def snapshot(self, now: datetime) -> SessionSnapshot:
         """Return the session as it is now."""
@@ -79,7 +79,11 @@ class AcpReducer:
             self._turns = 0
         snapshot = self._base.evolve(messages=messages, updated_at=now)
         unfinished = self._unfinished()
-        return noted(snapshot, "open", {"messages": len(messages), **unfinished}) if unfinished else snapshot
+        return (
+            with_acp_metadata(snapshot, "open", {"messages": len(messages), **unfinished})
+            if unfinished
+            else snapshot
+        )
 
     # A turn that is running when a snapshot is taken ------------------------------------------------------
 
@@ -92,7 +96,7 @@ class AcpReducer:
         if self._asked:
             state["asked"] = dict(self._asked)
         if draft:
-            state["draft"] = {"messageId": plain(draft.message_id)}
+            state["draft"] = {"messageId": to_json_safe(draft.message_id)}
         if terminals := self._transcript.terminals.unshown():
             state["terminals"] = terminals
         return state
@@ -139,7 +143,7 @@ class AcpReducer:
         elif kind == "agent_thought_chunk":
             self._agent_chunk("thought", update)
         elif isinstance(update, dict) and kind != "notice":  # notices are transient and must not be replayed
-            self._other_update(kind, plain(update))
+            self._other_update(kind, to_json_safe(update))
 
     def _agent_chunk(self, kind: str, update: dict[str, Any]) -> None:
         """Add a chunk. A very long message is split into several, because each message is stored whole."""
@@ -350,7 +354,7 @@ def record_events(live: LiveSession, events: Sequence[Mapping[str, Any]]) -> dic
         try:
             live.record_all(events)
         except InvalidInput:  # a number that JSON cannot represent
-            live.record_all([plain(event) for event in events])
+            live.record_all([to_json_safe(event) for event in events])
         if not live.trouble_changed():
             return None
         failed = live.trouble

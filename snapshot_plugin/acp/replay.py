@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from snapshot_plugin.acp.actions import Actions, RecordEvent, ToClient, shown
 from snapshot_plugin.acp.messages import Message as Raw
 from snapshot_plugin.acp.messages import text_in
-from snapshot_plugin.acp.state import STATE_UPDATES, noted_in, settled_tools, turns
+from snapshot_plugin.acp.state import STATE_UPDATES, acp_metadata, settled_tools, turns
 from snapshot_plugin.model.content import Block, TextBlock, ThoughtBlock, ToolCallBlock
 from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.repair import repair
@@ -183,7 +182,7 @@ class _Budget:
 
 
 def _state(snapshot: SessionSnapshot) -> Iterator[dict[str, Any]]:
-    noted: dict[str, Any] = thaw(noted_in(snapshot))
+    noted: dict[str, Any] = thaw(acp_metadata(snapshot))
     if snapshot.plan:
         entries = [{"priority": "medium", "status": "pending", **thaw(entry.raw())} for entry in snapshot.plan]
         yield {"sessionUpdate": "plan", "entries": entries}
@@ -257,12 +256,12 @@ class Withheld:
             into.append(update)
         return into is not None
 
-    def released(self, known: AbstractSet[str]) -> Actions:
-        """Show the updates of sessions that are not *known* yet, once no session is being created."""
+    def released(self, is_known: Callable[[str], bool]) -> Actions:
+        """Show the updates of sessions that are not known yet, once no session is being created."""
         if self.making:
             return []
         strays, self.strays = self.strays, {}
-        unknown = [(agent_id, strays[agent_id]) for agent_id in strays if agent_id not in known]
+        unknown = [(agent_id, strays[agent_id]) for agent_id in strays if not is_known(agent_id)]
         return [shown(agent_id, update) for agent_id, updates in unknown for update in updates]
 
 

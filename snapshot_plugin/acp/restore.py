@@ -10,7 +10,7 @@ grade              when                                                 how
                    lacks more at its end than fits into a note          conversation, truncated to a limit
 =================  ===================================================  =========================================
 
-The report lists every step of the ladder that was tried. No tool or prompt is run again.
+The report lists every strategy that was tried. No tool or prompt is run again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from snapshot_plugin.acp.messages import Message, as_object
 from snapshot_plugin.acp.notes import fits, lost_note, note_about
 from snapshot_plugin.acp.replay import LateReplay, show_state
 from snapshot_plugin.acp.state import (
-    is_untold,
-    noted_in,
+    acp_metadata,
+    note_pending,
     settled_tools,
     setup_in,
     turns,
@@ -37,10 +37,10 @@ from snapshot_plugin.acp.state import (
 from snapshot_plugin.errors import FidelityNotMet
 from snapshot_plugin.inert import several
 from snapshot_plugin.model.repair import repair
-from snapshot_plugin.model.snapshot import Message as Said
+from snapshot_plugin.model.snapshot import Message as TranscriptMessage
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Grade", "Restored", "Wish", "meets", "restore"]
+__all__ = ["Grade", "RestoreRequest", "Restored", "meets", "restore"]
 
 _T = TypeVar("_T")
 Grade = Literal["native-load", "native-resume", "context"]
@@ -54,7 +54,7 @@ _BUSY = re.compile(r"\b(active|in use|busy|locked|already open|another process)\
 _BUSY_PAUSE, _BUSY_TRIES = 0.5, 6
 
 
-class Wish(NamedTuple):
+class RestoreRequest(NamedTuple):
     """How to restore a session."""
 
     session_id: str
@@ -105,68 +105,66 @@ def meets(grade: str, require: str) -> bool:
     return grade in _MEETS[require]
 
 
-def restore(core: Core, wish: Wish) -> Steps[Restored]:
+def restore(core: Core, request: RestoreRequest) -> Steps[Restored]:
     """Restore a session that is live here by the best step that works, and apply its settings again.
 
-    The note for the model is left in ``core.notes`` for the next prompt.
+    The note for the model is left in the session's state for the next prompt.
 
     Raises:
         FidelityNotMet: no step meets the required grade.
         AgentRefused: not even a new session could be created, or the agent requires a login.
     """
-    session_id = wish.session_id
+    session_id = request.session_id
     record: SessionSnapshot = yield Do(lambda sessions: sessions.open[session_id].snapshot())
-    wish = wish._replace(setup={"cwd": record.config.cwd or "/", **wish.setup})
-    core.late[session_id] = LateReplay(record)
+    request = request._replace(setup={"cwd": record.config.cwd or "/", **request.setup})
+    state = core.sessions[session_id]
+    state.late = LateReplay(record)
     with core.withheld.making_sessions():
-        restored = yield from _climb(core, record, wish)
-        core.ids.claim(restored.agent_session_id, session_id)
+        restored = yield from _try_strategies(core, record, request)
+        core.sessions.claim(restored.agent_session_id, session_id)
         yield RecordEvent(session_id, core.agent_event(restored.agent_session_id), durable=True)
         # Only state updates are kept: the agent's greeting for a new session does not belong to this one.
         yield from show_state(session_id, core.bind(session_id, restored.agent_session_id))
     restored = yield from _reapplied(restored)
-    if restored.note:
-        core.notes[session_id] = restored.note
-    else:
-        core.notes.pop(session_id, None)
-    core.setups[session_id] = setup_in(wish.setup)
+    state.note, state.setup = restored.note, setup_in(request.setup)
     yield RecordEvent(session_id, {"config": restored.result, "restored": restored.report()})
     return restored
 
 
-def _climb(core: Core, record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
+def _try_strategies(core: Core, record: SessionSnapshot, request: RestoreRequest) -> Steps[Restored]:
     tried: list[str] = []
-    if core.gives_back is not None:
-        given: Restored = yield from core.gives_back(record, wish)
+    if core.restore_strategy is not None:
+        given: Restored = yield from core.restore_strategy(record, request)
         return given
-    for rung in _rungs(core, record, wish, tried):
-        restored = yield from rung(core, record, wish, tried)
-        if restored is not None and not core.ids.is_anothers(restored.agent_session_id, record.session_id):
-            return _demanded(restored, wish.require)
-    if wish.require != "context":
+    for strategy in _strategies(core, record, request, tried):
+        restored = yield from strategy(core, record, request, tried)
+        if restored is not None and not core.sessions.is_anothers(restored.agent_session_id, record.session_id):
+            return _demanded(restored, request.require)
+    if request.require != "context":
         why = "; ".join(tried) or "another agent had it"
         raise FidelityNotMet(
-            f"session {record.session_id} cannot be restored as {wish.require}: {why}", session_id=record.session_id
+            f"session {record.session_id} cannot be restored as {request.require}: {why}",
+            session_id=record.session_id,
         )
-    result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
+    result = yield Ask("session/new", {"mcpServers": [], **request.setup})
     note = note_about(record)
     return Restored(
         record.session_id, "context", str(result.get("sessionId", "")), result, note, tuple(tried), record
     )
 
 
-def _rungs(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Iterator[Any]:
+def _strategies(core: Core, record: SessionSnapshot, request: RestoreRequest, tried: list[str]) -> Iterator[Any]:
     if record.agent is None or record.agent.name != core.agent.name:
         return
-    if wish.fork_of is not None:
+    if request.fork_of is not None:
         yield _forked
-    for rung in (_loaded, _resumed) if wish.fork_of is None and record.agent_session_id else ():
-        if core.ids.is_anothers(record.agent_session_id or "", record.session_id):
+    for strategy in (_loaded, _resumed) if request.fork_of is None and record.agent_session_id else ():
+        if core.sessions.is_anothers(record.agent_session_id or "", record.session_id):
             tried.append("load: the agent has another session under this id now")
             return
         # the agent may send requests while it loads
-        core.ids.expect(record.session_id, record.agent_session_id or "")
-        yield rung
+        core.sessions.expect(record.session_id, record.agent_session_id or "")
+        yield strategy
 
 
 def _demanded(restored: Restored, require: str) -> Restored:
@@ -176,45 +174,48 @@ def _demanded(restored: Restored, require: str) -> Restored:
     return restored
 
 
-# The steps of the ladder ----------------------------------------------------------------------------------
+# The strategies -------------------------------------------------------------------------------------------
 
 
-def _loaded(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+def _loaded(
+    core: Core, record: SessionSnapshot, request: RestoreRequest, tried: list[str]
+) -> Steps[Restored | None]:
     if not core.can("load"):
         tried.append("load: not advertised")
         return None
-    if record.session_id in core.killed_by_load:
+    if core.sessions[record.session_id].died_of_load:
         tried.append("load: the agent died of it before")
         return None
-    return (yield from _attempt(core, "load", _load(core, record, wish, tried), tried))
+    return (yield from _attempt(core, "load", _load(core, record, request, tried), tried))
 
 
-def _load(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+def _load(core: Core, record: SessionSnapshot, request: RestoreRequest, tried: list[str]) -> Steps[Restored | None]:
     """Load the session. If the agent dies while it also does something else, load it once more, alone."""
     for is_last in (False, True):
         try:
-            return (yield from _verified(core, record, wish, record.agent_session_id or "", tried))
+            return (yield from _verified(core, record, request, record.agent_session_id or "", tried))
         except AgentGone as gone:
             if gone.alone or is_last:
-                core.killed_by_load.add(record.session_id)
+                core.sessions[record.session_id].died_of_load = True
                 raise
         yield from _until_up(core)
-        yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.withheld.held, core.patience)
+        yield Wait(lambda _now: core.is_up and not core.jobs.asks and not core.withheld.held, core.timeout)
     raise AssertionError  # the last attempt returns or raises
 
 
 def _verified(
-    core: Core, record: SessionSnapshot, wish: Wish, agent_id: str, tried: list[str]
+    core: Core, record: SessionSnapshot, request: RestoreRequest, agent_id: str, tried: list[str]
 ) -> Steps[Restored | None]:
     """Have the agent load *agent_id*, and compare what it replays with the record."""
     with core.withheld.of(agent_id) as held:
-        result = yield from _load_when_free(agent_id, wish)
-        process = core.ids.restarts
+        result = yield from _load_when_free(agent_id, request)
+        process = core.sessions.restarts
         yield _until_quiet(core, record, held)
-        if core.ids.restarts != process:
+        if core.sessions.restarts != process:
             raise AgentGone("the agent ended while it replayed the session")
         verdict = compare(record, held)
-    core.late[record.session_id].replayed(held)
+    if (late := core.sessions[record.session_id].late) is not None:
+        late.replayed(held)
     yield from show_state(record.session_id, held)
     if not _is_kept(verdict, tried):
         return None
@@ -252,26 +253,26 @@ def _attempt(core: Core, name: str, steps: Steps[_T], tried: list[str]) -> Steps
 
 def _until_up(core: Core) -> Steps[None]:
     """Wait until a restarted agent is ready. Raises `AgentGone` after a timeout."""
-    is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.patience)
+    is_up = yield Wait(lambda _now: core.is_up or core.is_over, core.timeout)
     if not is_up or core.is_over:
         raise AgentGone("the agent ended and did not come back")
 
 
-def _asked(method: str, agent_id: str, wish: Wish) -> Steps[Message]:
-    result: Message = yield Ask(method, {"mcpServers": [], **wish.setup, "sessionId": agent_id})
+def _asked(method: str, agent_id: str, request: RestoreRequest) -> Steps[Message]:
+    result: Message = yield Ask(method, {"mcpServers": [], **request.setup, "sessionId": agent_id})
     return result
 
 
-def _load_when_free(agent_id: str, wish: Wish) -> Steps[Message]:
+def _load_when_free(agent_id: str, request: RestoreRequest) -> Steps[Message]:
     """Load the session. Retry if the agent says that it is in use: its last process may still be exiting."""
     for _ in range(_BUSY_TRIES - 1):
         try:
-            return (yield from _asked("session/load", agent_id, wish))
+            return (yield from _asked("session/load", agent_id, request))
         except AgentRefused as refused:
             if not _BUSY.search(str(refused)):
                 raise
             yield Wait(lambda _now: False, _BUSY_PAUSE)
-    return (yield from _asked("session/load", agent_id, wish))
+    return (yield from _asked("session/load", agent_id, request))
 
 
 def _until_quiet(core: Core, record: SessionSnapshot, held: list[Message]) -> Wait:
@@ -294,19 +295,21 @@ def _until_quiet(core: Core, record: SessionSnapshot, held: list[Message]) -> Wa
                 lacking, since = len(verdict.missing), now
         return now - since > _QUIET_FOR
 
-    return Wait(ready, core.patience)
+    return Wait(ready, core.timeout)
 
 
-def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+def _resumed(
+    core: Core, record: SessionSnapshot, request: RestoreRequest, tried: list[str]
+) -> Steps[Restored | None]:
     if not core.can("resume"):
         tried.append("resume: not advertised")
         return None
-    if is_untold(record) or any(step.startswith("load: came back") for step in tried):
+    if note_pending(record) or any(step.startswith("load: came back") for step in tried):
         tried.append("resume: not tried, the agent has lost the conversation")
         return None
     agent_id = record.agent_session_id or ""
     with core.withheld.of(agent_id) as held:
-        result = yield from _attempt(core, "resume", _asked("session/resume", agent_id, wish), tried)
+        result = yield from _attempt(core, "resume", _asked("session/resume", agent_id, request), tried)
         if result is None:
             return None
     yield from show_state(record.session_id, held)
@@ -316,23 +319,25 @@ def _resumed(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) 
     return Restored(record.session_id, "native-resume", agent_id, result, note, tuple(tried), record)
 
 
-def _cut_off(record: SessionSnapshot) -> tuple[Said, ...]:
+def _cut_off(record: SessionSnapshot) -> tuple[TranscriptMessage, ...]:
     last = list(turns(record.messages))[-1:]
     return last[0].messages if last and any(map(was_interrupted, last[0].messages)) else ()
 
 
-def _forked(core: Core, record: SessionSnapshot, wish: Wish, tried: list[str]) -> Steps[Restored | None]:
+def _forked(
+    core: Core, record: SessionSnapshot, request: RestoreRequest, tried: list[str]
+) -> Steps[Restored | None]:
     """Have the agent fork the session; verify it like a load if the agent can load."""
-    result = yield from _attempt(core, "fork", _asked("session/fork", wish.fork_of or "", wish), tried)
+    result = yield from _attempt(core, "fork", _asked("session/fork", request.fork_of or "", request), tried)
     if result is None:
         return None
     agent_id = str(result.get("sessionId", ""))
-    if core.ids.is_anothers(agent_id, record.session_id):
+    if core.sessions.is_anothers(agent_id, record.session_id):
         tried.append("fork: the agent gave it the id of another session")
         return None
-    core.ids.claim(agent_id, record.session_id)
+    core.sessions.claim(agent_id, record.session_id)
     if core.can("load"):
-        restored = yield from _attempt(core, "load", _verified(core, record, wish, agent_id, tried), tried)
+        restored = yield from _attempt(core, "load", _verified(core, record, request, agent_id, tried), tried)
         if restored is None and core.can("delete"):
             with suppress(AgentRefused):
                 yield Ask("session/delete", {"sessionId": agent_id})
@@ -368,7 +373,7 @@ def missing_settings(record: SessionSnapshot, result: Message) -> Iterator[tuple
     modes, models, options = (result.get(name) for name in ("modes", "models", "configOptions"))
     if record.config.mode and isinstance(modes, dict) and modes.get("currentModeId") != record.config.mode:
         yield "session/set_mode", {"modeId": record.config.mode}
-    wanted_model = as_object(noted_in(record).get("models")).get("currentModelId")
+    wanted_model = as_object(acp_metadata(record).get("models")).get("currentModelId")
     if wanted_model and isinstance(models, dict) and models.get("currentModelId") != wanted_model:
         yield "session/set_model", {"modelId": wanted_model}
     for option in options if isinstance(options, list) else ():

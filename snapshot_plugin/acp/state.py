@@ -23,20 +23,20 @@ __all__ = [
     "STATE_UPDATES",
     "ContextWindow",
     "Turn",
+    "acp_metadata",
     "agent_names",
     "context_window",
     "expected_grade",
-    "is_untold",
     "last_restore",
-    "noted",
-    "noted_in",
+    "messages_in_note",
+    "note_pending",
     "settled_tools",
     "setup_in",
     "stored_setup",
-    "told_messages",
     "turns",
     "was_cut_off",
     "was_interrupted",
+    "with_acp_metadata",
     "with_history",
     "with_restored",
     "with_usage",
@@ -90,37 +90,39 @@ def _with_agent(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
         snapshot = snapshot.evolve(agent=AgentInfo(command=parts, **_words(info, "name", "version")))
     if isinstance(able := value.get("able"), dict):
         known = {name: able[name] for name in ("load", "resume") if isinstance(able.get(name), bool)}
-        snapshot = noted(snapshot, "capabilities", known)
+        snapshot = with_acp_metadata(snapshot, "capabilities", known)
     session_id = value.get("sessionId")
     if not isinstance(session_id, str):
         return snapshot
     names = [name for name in agent_names(snapshot) if name != session_id]
-    return noted(snapshot.evolve(agent_session_id=session_id), "names", [*names, session_id] if names else None)
+    return with_acp_metadata(
+        snapshot.evolve(agent_session_id=session_id), "names", [*names, session_id] if names else None
+    )
 
 
 def agent_names(snapshot: SessionSnapshot) -> tuple[str, ...]:
     """Return every id under which an agent has had this session, the current one last."""
-    names = noted_in(snapshot).get("names")
+    names = acp_metadata(snapshot).get("names")
     known = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     now = snapshot.agent_session_id
     return (*(name for name in known if name != now), now) if now is not None else tuple(known)
 
 
-def told_messages(snapshot: SessionSnapshot) -> int:
+def messages_in_note(snapshot: SessionSnapshot) -> int:
     """Return how many messages a restoration note told the agent when its session was last created anew."""
-    return _count(noted_in(snapshot).get("told")) or 0
+    return _count(acp_metadata(snapshot).get("told")) or 0
 
 
-def is_untold(snapshot: SessionSnapshot) -> bool:
+def note_pending(snapshot: SessionSnapshot) -> bool:
     """Whether the agent's session is empty: no prompt has carried the restoration note to its model yet."""
-    told = told_messages(snapshot)
+    told = messages_in_note(snapshot)
     return bool(snapshot.messages and told) and all(turn.is_void for turn in turns(snapshot.messages[told:]))
 
 
 def with_restored(snapshot: SessionSnapshot, report: Raw, messages: int) -> SessionSnapshot:
-    """Apply the report of a restore. With grade ``context``, *messages* is the new count for `told_messages`."""
-    snapshot = noted(snapshot, "restored", report)
-    return noted(snapshot, "told", messages) if report.get("grade") == "context" else snapshot
+    """Apply the report of a restore. With grade ``context``, *messages* is the new count for `messages_in_note`."""
+    snapshot = with_acp_metadata(snapshot, "restored", report)
+    return with_acp_metadata(snapshot, "told", messages) if report.get("grade") == "context" else snapshot
 
 
 def _with_config(snapshot: SessionSnapshot, value: Raw) -> SessionSnapshot:
@@ -147,9 +149,9 @@ def with_history(snapshot: SessionSnapshot, value: Raw, messages: int) -> Sessio
     return snapshot.evolve(plugins={**snapshot.plugins, HISTORY: kept})
 
 
-def noted(snapshot: SessionSnapshot, name: str, value: Any) -> SessionSnapshot:
+def with_acp_metadata(snapshot: SessionSnapshot, name: str, value: Any) -> SessionSnapshot:
     """Set a value in our section of the metadata; None removes it."""
-    acp = {key: kept for key, kept in noted_in(snapshot).items() if key != name}
+    acp = {key: kept for key, kept in acp_metadata(snapshot).items() if key != name}
     if value is not None:
         acp[name] = value
     rest = {key: kept for key, kept in snapshot.metadata.items() if key != "acp"}
@@ -173,7 +175,7 @@ def _entry(raw: Raw) -> PlanEntry:
 
 def _with_commands(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     commands = update.get("availableCommands")
-    return noted(snapshot, "commands", commands) if isinstance(commands, list) else snapshot
+    return with_acp_metadata(snapshot, "commands", commands) if isinstance(commands, list) else snapshot
 
 
 def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
@@ -183,8 +185,8 @@ def _with_mode(snapshot: SessionSnapshot, modes: Raw) -> SessionSnapshot:
 def _with_choice(snapshot: SessionSnapshot, name: str, given: Raw, current: str, available: str) -> SessionSnapshot:
     """Store the available choices of a mode or a model, and the current one."""
     known = {key: given[key] for key in (current, available) if given.get(key) is not None}
-    before = as_object(noted_in(snapshot).get(f"{name}s"))
-    snapshot = noted(snapshot, f"{name}s", {**before, **known})
+    before = as_object(acp_metadata(snapshot).get(f"{name}s"))
+    snapshot = with_acp_metadata(snapshot, f"{name}s", {**before, **known})
     choice = given.get(current)
     return snapshot.evolve(config=snapshot.config.evolve(**{name: choice})) if isinstance(choice, str) else snapshot
 
@@ -198,23 +200,23 @@ def _with_options(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     models = [_words(option, "currentValue") for option in known if option.get("category") == "model"]
     for model in models[:1]:
         config = config.evolve(model=model.get("currentValue", config.model))
-    return noted(snapshot.evolve(config=config), "configOptions", options)
+    return with_acp_metadata(snapshot.evolve(config=config), "configOptions", options)
 
 
 def _with_info(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
-    before = noted_in(snapshot).get("title")
+    before = acp_metadata(snapshot).get("title")
     title = update.get("title", before)
     if title is not None and not isinstance(title, str):
         return snapshot
     is_ours = snapshot.title not in (None, before)  # renamed by a user: that title takes precedence
-    noticed = noted(snapshot, "title", title)
+    noticed = with_acp_metadata(snapshot, "title", title)
     return noticed if is_ours else noticed.evolve(title=title)
 
 
 def _with_context(snapshot: SessionSnapshot, update: Raw) -> SessionSnapshot:
     used, size = _count(update.get("used")), _count(update.get("size"))
     if used is not None and size is not None:
-        snapshot = noted(snapshot, "context", {"used": used, "size": size})
+        snapshot = with_acp_metadata(snapshot, "context", {"used": used, "size": size})
     cost = as_object(update.get("cost"))
     amount = cost.get("amount")
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not _is_a_price(amount):
@@ -249,7 +251,7 @@ STATE_UPDATES: Mapping[str, Callable[[SessionSnapshot, Raw], SessionSnapshot]] =
 """Updates that change the state of the session, not its messages: the last one wins."""
 
 
-def noted_in(kept: SessionSnapshot | Message) -> Raw:
+def acp_metadata(kept: SessionSnapshot | Message) -> Raw:
     """Return our section of the metadata of a session or a message."""
     return as_object(kept.metadata.get("acp"))
 
@@ -277,22 +279,22 @@ class ContextWindow(NamedTuple):
 
 def context_window(snapshot: SessionSnapshot) -> ContextWindow | None:
     """Return how full the context was at the end; None if the agent never reported it."""
-    context = as_object(noted_in(snapshot).get("context"))
+    context = as_object(acp_metadata(snapshot).get("context"))
     used, size = context.get("used"), context.get("size")
     return ContextWindow(used, size) if isinstance(used, int) and isinstance(size, int) else None
 
 
 def last_restore(snapshot: SessionSnapshot) -> Mapping[str, Any] | None:
     """Return the report of the last restore: grade, messages, tried, notices, differences."""
-    return as_object(noted_in(snapshot).get("restored")) or None
+    return as_object(acp_metadata(snapshot).get("restored")) or None
 
 
 def expected_grade(snapshot: SessionSnapshot) -> str | None:
     """Return the best grade with which the recorded agent can restore the session; None if unknown."""
-    can = as_object(noted_in(snapshot).get("capabilities"))
+    can = as_object(acp_metadata(snapshot).get("capabilities"))
     if not can:
         return None
-    if not snapshot.agent_session_id or is_untold(snapshot):  # a branch has no session of the agent yet
+    if not snapshot.agent_session_id or note_pending(snapshot):  # a branch has no session of the agent yet
         return "context"
     if can.get("load") is True:
         return "native-load"
@@ -317,18 +319,18 @@ class Turn(NamedTuple):
     @property
     def has_ended(self) -> bool:
         """Whether the agent said how it ended."""
-        return any("stopReason" in noted_in(message) for message in self.messages)
+        return any("stopReason" in acp_metadata(message) for message in self.messages)
 
     @property
     def refused(self) -> bool:
         """Whether the model lacks it because the agent refused it, or it never reached the agent."""
-        ends = [noted_in(message) for message in self.messages]
+        ends = [acp_metadata(message) for message in self.messages]
         return any(end.get("stopReason") == "refusal" or "unsent" in end for end in ends)
 
     @property
     def is_void(self) -> bool:
         """Whether the model may lack it because it was refused, failed, or never reached the agent."""
-        return self.refused or any("error" in noted_in(message) for message in self.messages)
+        return self.refused or any("error" in acp_metadata(message) for message in self.messages)
 
 
 def turns(messages: Sequence[Message]) -> Iterator[Turn]:
@@ -385,7 +387,7 @@ def _was_denied(call: ToolCallBlock) -> bool:
 
 def was_cut_off(answer: Message) -> bool:
     """Whether an answer is incomplete: a crash, an error, a refusal, or a cancellation ended it."""
-    end = noted_in(answer)
+    end = acp_metadata(answer)
     if not end.keys().isdisjoint(("interrupted", "error", "unsent")):
         return True
     return "stopReason" in end and end["stopReason"] not in _WELL
@@ -393,4 +395,4 @@ def was_cut_off(answer: Message) -> bool:
 
 def was_interrupted(message: Message) -> bool:
     """Whether a crash ended it, so that the agent's model may not know."""
-    return "interrupted" in noted_in(message)
+    return "interrupted" in acp_metadata(message)

@@ -22,14 +22,14 @@ from snapshot_plugin.acp.actions import (
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.events import never_sent
 from snapshot_plugin.acp.messages import INTERNAL_ERROR, Message, Pending, chunk, failure, notification
-from snapshot_plugin.acp.methods import told
-from snapshot_plugin.acp.restore import Wish, restore
+from snapshot_plugin.acp.methods import announce_restore
+from snapshot_plugin.acp.restore import RestoreRequest, restore
 from snapshot_plugin.model.content import ToolCallBlock
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 
-__all__ = ["Supervision", "bring"]
+__all__ = ["Supervision", "restore_lost_session"]
 
 _DEATHS, _WITHIN = 5, 60.0
 _PAUSES = (0.0, 0.2, 1.0, 3.0)
@@ -48,17 +48,16 @@ class Supervision:
         self.stopped = ""
         """Why the agent was stopped permanently; set before it is killed, so that it is not restarted."""
         self._deaths: deque[float] = deque(maxlen=_DEATHS)
-        core.bring = bring
+        core.restore_lost_session = restore_lost_session
 
     def agent_ended(self, how: str = "") -> Actions:
         """Handle the end of the agent. Pending requests are answered at once; only ``initialize`` is sent again."""
         core = self._core
         fate, again = self._fate()
         core.is_up = False
-        core.lost |= core.open
         if not again:
             core.is_over = True
-        held = [action for session_id in sorted(core.open) for action in core.late_news(session_id)]
+        held = [action for state in core.sessions.opened() for action in core.late_news(state.id)]
         waiting, actions = core.cut_connection()
         actions = [*held, Say(f"the agent ended{how}{'; starting it again' if again else ''}"), *actions]
         for pending in waiting:
@@ -67,7 +66,7 @@ class Supervision:
                 continue
             if self.restarts:  # otherwise the closed connection tells the client
                 actions.append(ToClient(_interrupted(pending, fate)))
-            if pending.method == "session/prompt" and pending.session_id in core.open:
+            if pending.method == "session/prompt" and core.sessions.is_open(pending.session_id):
                 actions += _cut_off(pending.session_id or "", core)
         if again:
             return [*actions, Restart(_PAUSES[min(len(self._deaths), len(_PAUSES)) - 1])]
@@ -106,10 +105,10 @@ class Supervision:
         # Time in which the agent was never ready does not count: it may hang in each start.
         self._deaths.append(now if core.is_up or not self._deaths else self._deaths[-1])
         if len(self._deaths) < _DEATHS or self._deaths[-1] - self._deaths[0] >= _WITHIN:
-            promised = " and the session will be restored" if core.open else ""
+            promised = " and the session will be restored" if core.sessions.opened() else ""
             return f"the agent ended; it is being restarted{promised}", True
         command = " ".join(core.agent.command)
-        hints = [f"asnap run --session {as_reference(each)} -- {command}" for each in sorted(core.open)]
+        hints = [f"asnap run --session {as_reference(state.id)} -- {command}" for state in core.sessions.opened()]
         text = f"the agent died {_DEATHS} times within {_WITHIN:g} s. The sessions are safe."
         return f"{text} Resume with: {' | '.join(hints) or command}", False
 
@@ -123,13 +122,13 @@ class Supervision:
                 return  # it ended again: `agent_ended` was called
             except AgentRefused as refused:
                 yield Say("the restarted agent cannot be used", str(refused))
-                yield from self.agent_ended(" (it was not usable)")  # type: ignore[misc]  # actions are steps too
+                yield from self.agent_ended(" (it was not usable)")
                 return
         core.is_up = True
-        for session_id in sorted(core.lost):
+        for session_id in [state.id for state in core.sessions.opened() if state.status == "lost"]:
             if core.jobs.at_work_on(session_id) is None:
-                yield from core.start(Job(bring(core, session_id), session_id=session_id))  # type: ignore[misc]  # as above
-        yield from core.release_queue()  # type: ignore[misc]  # as above
+                yield from core.start(Job(restore_lost_session(core, session_id), session_id=session_id))
+        yield from core.release_queue()
 
 
 def _introduced_again(core: Core, params: Message) -> Steps[None]:
@@ -149,18 +148,20 @@ def _logged_in(core: Core) -> Steps[None]:
         yield Say("the login is not accepted any more", str(refused))
 
 
-def bring(core: Core, session_id: str) -> Steps[None]:
+def restore_lost_session(core: Core, session_id: str) -> Steps[None]:
     """Restore a session in a restarted agent. A failed restore is retried at the next request about the session.
 
     A client whose capabilities have ``_meta.asnap.restored`` gets the report as ``_asnap/restored``.
     """
     try:
-        restored = yield from restore(core, Wish(session_id, core.setups.get(session_id, {}), core.require))
+        restored = yield from restore(
+            core, RestoreRequest(session_id, core.sessions[session_id].setup, core.require)
+        )
     except Exception as error:
-        core.lost.add(session_id)
+        core.sessions[session_id].status = "lost"
         yield Say(f"session {session_id} is not back", str(error))
         raise
-    yield from told(core, restored)
+    yield from announce_restore(core, restored)
     if restored.news:
         yield shown(session_id, chunk(restored.news))
     if core.client_shows_restores:

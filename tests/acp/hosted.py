@@ -79,7 +79,7 @@ async def sdk_client(place: str, command: list[str], patience: float, *, restart
         agent = await StdioAgent.start(command)
         recording = manager.recording(AcpReducer)
         again = restart if restarts else None
-        host = ClientHost(agent, recording, command=command, patience=patience, restart=again)
+        host = ClientHost(agent, recording, command=command, timeout=patience, restart=again)
         await between(Stdio(), host)
         await host.close()
         return said(host.unsaved) or (9 if restarts and host.core.is_over else 0)
@@ -130,7 +130,7 @@ class Orchestrated:
     def _host_of(self, session_id: Any) -> Any:
         """The host that has the session, which may be a fork of the one it was started for."""
         hosts = [host for _, _, host in self._open.values()]
-        return next((host for host in hosts if session_id in host.core.open), None)
+        return next((host for host in hosts if host.core.sessions.is_open(session_id)), None)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin import SessionSnapshot, SnapshotNotFound
+from snapshot_plugin import SessionSnapshot, SnapshotError, SnapshotNotFound
 from snapshot_plugin.acp.actions import (
     PASS,
     Actions,
@@ -50,10 +50,10 @@ class Clock:
 
 def started(clock: Clock | None = None, record: SessionSnapshot = RECORD, **capabilities: Any) -> Core:
     """A core whose agent has introduced itself, with the session ``s`` open."""
-    core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), patience=10.0)
+    core = Core(view=lambda _id: record, methods=SessionMethods().by_name(), now=clock or Clock(), timeout=10.0)
     core.from_client({"id": 0, "method": "initialize", "params": {"clientCapabilities": {}}})
     core.from_agent({"id": 0, "result": started_as(**capabilities)})
-    core.open.add("s")
+    core.sessions.open("s")
     return core
 
 
@@ -124,7 +124,7 @@ def test_client_is_told_that_a_session_whose_id_is_not_text_is_not_recorded(agen
 
 def test_restoration_note_is_sent_once_after_the_users_own_text() -> None:
     core = started()
-    core.notes["s"] = "NOTE"
+    core.sessions["s"].note = "NOTE"
     told = sent(core.from_client(asked("session/prompt", sessionId="s", prompt=[{"type": "text", "text": "hi"}])))
     assert [block["text"] for block in told[0]["params"]["prompt"]] == ["hi", "NOTE"]
     assert sent(core.from_client(asked("session/prompt", 2, sessionId="s", prompt=HI))) == []
@@ -139,7 +139,7 @@ def test_update_is_recorded_before_it_is_forwarded(kind: str, durable: bool) -> 
 
 def test_update_is_passed_on_under_our_session_id() -> None:
     core = started()
-    core.ids.bind("s", "the-agents")
+    core.sessions.bind("s", "the-agents")
     record, passed = core.from_agent(update("the-agents"))
     assert isinstance(record, RecordEvent)
     assert (record.session_id, passed) == ("s", PassAs("s"))
@@ -150,7 +150,7 @@ def test_id_that_a_restarted_agent_gives_to_another_session_is_not_the_lost_ones
     core = started()
     core.bind("s", "1")
     Supervision(core, restarts=True).agent_ended()
-    core.ids.claim("1")
+    core.sessions.claim("1")
     core.bind("1", "1")
     record, passed = core.from_agent(update("1"))
     assert isinstance(record, RecordEvent)
@@ -322,7 +322,7 @@ def test_a_death_counts_as_died_of_load_only_if_nothing_else_was_in_flight(is_bu
     if is_busy:
         core.from_client(asked("_vendor/thing", 8))
     supervision.agent_ended()
-    assert ("s" in core.killed_by_load) is not is_busy
+    assert core.sessions["s"].died_of_load is not is_busy
 
 
 def test_two_proxies_in_a_row_never_use_the_same_request_id() -> None:
@@ -383,7 +383,7 @@ def test_our_request_that_meets_a_restart_is_sent_to_the_next_process(is_written
         assert supervision.unsent(unsent) == []
         supervision.agent_ended()
     (hello,) = sent(supervision.agent_started())
-    core.lost.clear()
+    core.sessions.close("s")
     (load,) = sent(core.from_agent({"id": hello["id"], "result": started_as(loadSession=True)}))
     assert (load["method"], load["params"]["sessionId"]) == ("session/load", "mine")
 
@@ -483,7 +483,7 @@ def restored(*more: Any) -> Core:
     """A core whose session was just restored, and whose agent may still replay it."""
     record = recorded(prompt("one"), said("Let me check the file."), *more, stop())
     core = started(record=record)
-    core.late["s"] = LateReplay(record)
+    core.sessions["s"].late = LateReplay(record)
     return core
 
 
@@ -517,7 +517,7 @@ def test_cancel_of_a_session_that_is_not_back_reaches_no_other_session() -> None
     core = started()
     cancel = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}
     assert core.from_client(cancel) == [PASS]
-    core.lost.add("s")
+    core.sessions["s"].status = "lost"
     assert core.from_client(cancel) == []
 
 
@@ -547,7 +547,9 @@ def test_new_tool_call_after_a_restore_is_shown_and_a_repeated_one_is_not() -> N
 
 def test_further_tool_call_with_a_recorded_title_is_new_once_the_recorded_ones_were_replayed() -> None:
     core = restored(tool("c1", "tool_call", title="Read"))
-    core.late["s"].replayed([tool("other", "tool_call", title="Read")["update"]])
+    late = core.sessions["s"].late
+    assert late is not None
+    late.replayed([tool("other", "tool_call", title="Read")["update"]])
     assert core.from_agent(update("s", "tool_call_update", toolCallId="other", status="completed")) == []
     assert core.from_agent(update("s", "tool_call", toolCallId="c2", title="Read"))[-1] is PASS
     assert core.from_agent(update("s", "tool_call_update", toolCallId="c2", status="completed"))[-1] is PASS
@@ -566,7 +568,7 @@ def test_update_of_an_unknown_session_during_session_new_reaches_the_client() ->
     core = started()
     (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
     assert core.from_agent(update("another")) == []
-    core.closed.add("closed")
+    core.sessions.close("closed")
     assert core.from_agent(update("closed")) == []
     assert core.from_agent(update("new")) == []
     begun = work(core.from_agent({"id": request["id"], "result": {"sessionId": "new"}}))
@@ -579,9 +581,9 @@ def test_update_of_an_unknown_session_during_session_new_reaches_the_client() ->
 def test_first_updates_of_a_session_are_its_own_though_another_had_its_id(before: str) -> None:
     """A restarted agent counts its sessions from the start again, and says its commands before we know the id."""
     core = started()
-    core.ids.agent_ended()
-    (core.closed if before == "closed" else core.lost).add("s")
-    core.open -= core.closed
+    core.sessions.agent_ended()
+    if before == "closed":
+        core.sessions.close("s")
     (request,) = sent(core.from_client(asked("session/new", cwd="/", mcpServers=[])))
     commands = update("s", "available_commands_update", availableCommands=[])
     assert core.from_agent(commands) == []
@@ -592,11 +594,22 @@ def test_first_updates_of_a_session_are_its_own_though_another_had_its_id(before
     assert [each["params"]["sessionId"] for each in told if "method" in each] == ["ours", "ours"]
 
 
+def test_prompt_to_a_session_that_could_not_be_restored_is_refused() -> None:
+    """The agent may have it all the same, and then a whole turn would not be recorded."""
+    core = started(loadSession=True)
+    loading = work(core.from_client(asked("session/load", 3, sessionId="mine", cwd="/", mcpServers=[])))
+    reading = work(core.done(loading.number))
+    released = work(core.done(reading.number, error=SnapshotError("the disk is full")))
+    assert [answer["id"] for answer in answers(core.done(released.number))] == [3]
+    (refused,) = answers(core.from_client(asked("session/prompt", 4, sessionId="mine", prompt=HI)))
+    assert refused["error"]["message"] == "session mine is not open"
+
+
 @pytest.mark.parametrize("method", ["session/close", "session/delete"])
 def test_session_that_is_not_back_can_be_closed_and_deleted(method: str) -> None:
     core = started()
     Supervision(core, restarts=True)
-    core.lost.add("s")
+    core.sessions["s"].status = "lost"
     prompt_first = core.from_client(asked("session/prompt", 5, sessionId="s", prompt=HI))
     assert core.from_client(asked(method, 6, sessionId="s")) == []
     actions = core.done(work(prompt_first).number, error=SnapshotNotFound("gone", session_id="s"))

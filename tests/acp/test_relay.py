@@ -43,7 +43,7 @@ def test_a_recorder_that_fails_ends_no_connection_and_the_client_is_told(tmp_pat
     sessions = LiveSessions(FilesystemStore(tmp_path), FailingReducer)
     begin(sessions, "s", {})
     core = Core(view=lambda _session_id: pytest.fail("it is not asked for"), methods={})
-    core.open.add("s")
+    core.sessions.open("s")
     shown, client_out = os.pipe()
     relay = Relay(
         core, sessions, client_in=shown, client_out=client_out, hung_up=lambda: None, restarts=lambda _action: None

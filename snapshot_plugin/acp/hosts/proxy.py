@@ -37,7 +37,7 @@ class Proxy:
         methods: the methods answered here.
         client_in, client_out: the client's file descriptors.
         require: the lowest accepted grade of a restore.
-        patience: timeout for our requests to the agent, in seconds.
+        timeout: for our requests to the agent, in seconds.
         must_record, on_unrecorded: see `Core`.
         line_bytes: see `Relay`.
     """
@@ -51,7 +51,7 @@ class Proxy:
         client_in: int,
         client_out: int,
         require: str = "context",
-        patience: float = 60.0,
+        timeout: float = 60.0,
         must_record: bool = False,
         on_unrecorded: Callable[[str], object] = lambda _why: None,
         line_bytes: int = LINE_BYTES,
@@ -65,7 +65,7 @@ class Proxy:
             require=require,
             must_record=must_record,
             on_unrecorded=on_unrecorded,
-            patience=patience,
+            timeout=timeout,
             clock=sessions.clock,
         )
         self._supervision = Supervision(self._core, restarts=bool(command))

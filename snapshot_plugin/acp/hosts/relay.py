@@ -21,10 +21,11 @@ from functools import partial
 from typing import Any
 
 from snapshot_plugin.acp.actions import (
-    PASS,
     Actions,
     Checkpoint,
     GiveUp,
+    HostAction,
+    Pass,
     PassAs,
     RecordEvent,
     Restart,
@@ -178,9 +179,6 @@ class Outbox:
                 )
 
 
-_Later = Checkpoint | Say | RunBlocking | Restart | GiveUp
-
-
 class _Batch:
     """The core's actions for the messages of one read."""
 
@@ -189,7 +187,7 @@ class _Batch:
         self.durable: set[str] = set()
         self.to_client: list[bytes] = []
         self.to_agent: list[bytes] = []
-        self.later: list[_Later] = []
+        self.later: list[HostAction] = []
 
     def add(
         self,
@@ -200,7 +198,7 @@ class _Batch:
     ) -> None:
         """Add actions. A message passed on is appended to *passed*: as *line*, or *under* another session id."""
         for action in actions:
-            if action is PASS:
+            if type(action) is Pass:
                 passed.append(line)
             elif type(action) is RecordEvent:
                 session_id, event, durable = action
@@ -211,14 +209,14 @@ class _Batch:
                     events.append(event)
                 if durable:
                     self.durable.add(session_id)
-            elif type(action) is PassAs and under is not None:
-                passed.append(under(action.session_id))
+            elif type(action) is PassAs:
+                passed.append(line if under is None else under(action.session_id))
             elif type(action) is ToClient:
                 self.to_client.append(encode(action.message))
             elif type(action) is ToAgent:
                 self.to_agent.append(encode(action.message))
             else:
-                self.later.append(action)  # type: ignore[arg-type]  # nothing else is left
+                self.later.append(action)
 
 
 class Relay:
@@ -326,7 +324,7 @@ class Relay:
     def pump_agent(self, read: Callable[[], bytes]) -> None:
         """Handle the agent's messages until *read* returns nothing."""
         lines = Lines(self._line_bytes, self._agent_said_too_much)
-        runs, foreign = TextRuns(self._core.joins, lines), ForeignLines()
+        runs, foreign = TextRuns(self._core.may_coalesce, lines), ForeignLines()
         while data := read():
             if self._fenced:
                 continue
@@ -486,7 +484,7 @@ class Relay:
         self._lease_due.set()
         return True
 
-    def _do(self, action: _Later) -> None:
+    def _do(self, action: HostAction) -> None:
         if isinstance(action, Checkpoint):
             if live := self._sessions.open.get(action.session_id):
                 live.checkpoint()

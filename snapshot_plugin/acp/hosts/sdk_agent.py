@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from snapshot_plugin.acp.actions import Ask, RecordEvent, Steps
+from snapshot_plugin.acp.actions import Action, Ask, RecordEvent, Steps
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.draft import plain
+from snapshot_plugin.acp.draft import to_json_safe
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message, success
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.notes import note_about
 from snapshot_plugin.acp.reducer import AcpReducer
-from snapshot_plugin.acp.restore import Grade, Restored, Wish
+from snapshot_plugin.acp.restore import Grade, Restored, RestoreRequest
 from snapshot_plugin.acp.state import HISTORY
 from snapshot_plugin.errors import InvalidSnapshot, MissingExtra, SnapshotError
 from snapshot_plugin.live.outcome import log_failure
@@ -33,7 +33,7 @@ from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.model.frozen import freeze, thaw
-from snapshot_plugin.model.snapshot import Message as Said
+from snapshot_plugin.model.snapshot import Message as TranscriptMessage
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore
 
@@ -69,7 +69,7 @@ class SnapshotAgentMixin:
         Called at the end of each turn, before the client gets the response. The whole value is stored each time.
         """
 
-    def take_back(self, session_id: str, history: Any, transcript: Sequence[Said]) -> Any:
+    def take_back(self, session_id: str, history: Any, transcript: Sequence[TranscriptMessage]) -> Any:
         """Restore what `history` last returned, in the new session *session_id*. May be ``async``.
 
         Args:
@@ -144,7 +144,7 @@ class AgentHost(TaskHost):
         core = Core(
             view=self.view,
             methods=SessionMethods(only_own=True, names_sessions=names_sessions).by_name(),
-            gives_back=_given_back,
+            restore_strategy=_restored_by_author,
             remembers=author.keeps_history or author.takes_back,
             name=type(author).__name__,
         )
@@ -227,10 +227,10 @@ class AgentHost(TaskHost):
             if "method" not in message
             else []
         )
-        if not ended or not self._author.keeps_history or ended[0].session_id not in self.core.open:
+        if not ended or not self._author.keeps_history or not self.core.sessions.is_open(ended[0].session_id):
             return {}
         try:
-            value = await _awaited(self._author.history(self.core.ids.agents(ended[0].session_id or "")))
+            value = await _awaited(self._author.history(self.core.sessions.agents_id(ended[0].session_id or "")))
             return {} if value is None else {"history": storable(value)}
         except Exception as error:  # noqa: BLE001 — the turn is over and its transcript is safe
             log.warning("session %s: the agent's history is not kept: %s", ended[0].session_id, error)
@@ -256,9 +256,9 @@ class AgentHost(TaskHost):
             return self.sessions
 
 
-def _given_back(record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
+def _restored_by_author(record: SessionSnapshot, request: RestoreRequest) -> Steps[Restored]:
     """Restore a session: create a new one in the author's code, and have it take its history back."""
-    result = yield Ask("session/new", {"mcpServers": [], **wish.setup})
+    result = yield Ask("session/new", {"mcpServers": [], **request.setup})
     agent_id = str(result.get("sessionId", ""))
     taken = yield Ask(_TAKE_BACK, {"sessionId": agent_id, "record": record})
     remembered = taken.get("remembered", 0)
@@ -268,7 +268,7 @@ def _given_back(record: SessionSnapshot, wish: Wish) -> Steps[Restored]:
     return Restored(record.session_id, grade, agent_id, result, note, (str(tried),), record)
 
 
-def _with_memory(action: Any, memory: Message) -> Any:
+def _with_memory(action: Action, memory: Message) -> Action:
     if isinstance(action, RecordEvent) and "stop" in action.event:
         return action._replace(event={**action.event, **memory})
     return action
@@ -301,7 +301,7 @@ def storable(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidSnapshot(f"a history is a JSON object, not a {type(value).__name__}", hint="return a dict")
     frozen = freeze(value, "history")
-    if plain(frozen) != frozen:
+    if to_json_safe(frozen) != frozen:
         raise InvalidSnapshot("the history is nested too deeply", hint="flatten it")
     copy: dict[str, Any] = thaw(frozen)
     return copy

@@ -21,10 +21,10 @@ from snapshot_plugin.acp.actions import AgentRefused, Ask, Steps, ToClient
 from snapshot_plugin.acp.core import Core
 from snapshot_plugin.acp.hosts.tasks import TaskHost, Transport
 from snapshot_plugin.acp.messages import Message
-from snapshot_plugin.acp.methods import SessionMethods, told
+from snapshot_plugin.acp.methods import SessionMethods, announce_restore
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.replay import replay
-from snapshot_plugin.acp.restore import Grade, Restored, Wish, restore
+from snapshot_plugin.acp.restore import Grade, Restored, RestoreRequest, restore
 from snapshot_plugin.acp.supervise import Supervision
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, MissingExtra
 from snapshot_plugin.extras import needs_extra
@@ -125,10 +125,10 @@ class ClientHost(TaskHost):
         sessions: LiveSessions,
         *,
         command: Sequence[str] = (),
-        patience: float = 60.0,
+        timeout: float = 60.0,
         restart: Callable[[], Awaitable[Transport]] | None = None,
     ) -> None:
-        core = Core(view=self.view, methods=SessionMethods().by_name(), command=command, patience=patience)
+        core = Core(view=self.view, methods=SessionMethods().by_name(), command=command, timeout=timeout)
         super().__init__(inner, core, sessions)
         self.supervision = Supervision(self.core, restarts=restart is not None)
         self._restart = restart
@@ -241,18 +241,18 @@ class ClientHost(TaskHost):
         except AgentRefused as refused:
             raise AgentUnavailable(f"the agent refused: {refused}", session_id=session_id) from refused
 
-    async def bring_back(self, session_id: str, params: Message, *, require: str) -> Restored:
+    async def restore_session(self, session_id: str, params: Message, *, require: str) -> Restored:
         """Restore a session that is live here with the best grade the agent can; an agent that dies is restarted.
 
         Raises:
             FidelityNotMet: the grade does not meet *require*.
             AgentUnavailable: not even a new session could be created.
         """
-        self.core.open.add(session_id)
+        self.core.sessions.open(session_id)
 
         def steps() -> Steps[Restored]:
-            restored = yield from restore(self.core, Wish(session_id, params, require))
-            yield from told(self.core, restored)
+            restored = yield from restore(self.core, RestoreRequest(session_id, params, require))
+            yield from announce_restore(self.core, restored)
             return restored
 
         try:

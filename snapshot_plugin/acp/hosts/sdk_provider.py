@@ -27,7 +27,6 @@ from snapshot_plugin.manager.managed import ManagedSession
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.ports import RestoredAs
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import StoredSnapshot
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.store.memory import MemoryStore
 
@@ -76,30 +75,11 @@ async def resume_agent(
         FidelityNotMet: the session cannot be restored as *require* demands. Nothing was lost.
         AgentUnavailable: the agent cannot be started, dies, or refuses even a new session.
     """
-    _check_require(require)
-    async with AsyncExitStack() as stack:
-        taken = await _Resumed.from_(stack, session_id, manager)
-        workplace = cwd if cwd is not None else taken.live.snapshot().config.cwd
-        agents: list[StdioAgent] = []
-
-        async def start() -> Transport:
-            limit = manager.config.max_message_bytes
-            agents.append(await StdioAgent.start(command, env=env, cwd=workplace, line_bytes=limit))
-            stack.push_async_callback(agents[-1].close)
-            return agents[-1]
-
-        make = partial(ClientHost, sessions=taken.sessions, command=command, restart=start)
-        hands = handshake or Handshake()
-        try:
-            connection, host = await _connected(
-                stack, await start(), client, make, hands, unstable=use_unstable_protocol
-            )
-            report = await taken.brought_back(host, _params(workplace, mcp_servers), require)
-        except AgentUnavailable as error:
-            if agents and (tail := await agents[-1].stderr_tail()):
-                error.add_note(f"the agent's last words:\n{tail}")
-            raise
-        yield connection, report
+    provider = AcpProvider(
+        command, manager, client=client, env=env, handshake=handshake, use_unstable_protocol=use_unstable_protocol
+    )
+    async with provider._resumed(session_id, cwd, mcp_servers, require) as resumed:  # noqa: SLF001 — the same module
+        yield resumed
 
 
 @asynccontextmanager
@@ -119,58 +99,22 @@ async def resume_over(
 
     The transport is closed with the block.
     """
+
+    async def given() -> Transport:
+        return transport
+
+    provider = AcpProvider(
+        None,
+        manager,
+        client=client,
+        handshake=handshake,
+        connect=given,
+        use_unstable_protocol=use_unstable_protocol,
+    )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(transport.close)
-        _check_require(require)
-        taken = await _Resumed.from_(stack, session_id, manager)
-        hands = handshake or Handshake()
-        make = partial(ClientHost, sessions=taken.sessions)
-        connection, host = await _connected(stack, transport, client, make, hands, unstable=use_unstable_protocol)
-        yield connection, await taken.brought_back(host, _params(cwd, mcp_servers), require)
-
-
-async def _connected(
-    stack: AsyncExitStack,
-    transport: Transport,
-    client: Any,
-    make: Callable[..., ClientHost],
-    handshake: Handshake,
-    *,
-    unstable: bool,
-) -> tuple[ClientSideConnection, ClientHost]:
-    """Connect over *transport* and initialize the connection; *stack* closes it."""
-    make = partial(make, patience=handshake.patience)
-    connection, host = connect(transport, client, make, unstable=unstable)
-    stack.push_async_callback(connection.close)
-    await host.shake_hands(handshake)
-    return connection, host
-
-
-class _Resumed(NamedTuple):
-    """A stored session that is live here until a stack is closed."""
-
-    manager: SnapshotManager
-    sessions: LiveSessions
-    live: LiveSession
-    found: StoredSnapshot
-
-    @classmethod
-    async def from_(cls, stack: AsyncExitStack, session_id: str, manager: SnapshotManager) -> _Resumed:
-        if session_id in manager.live:
-            raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
-        sessions = manager.recording(AcpReducer)
-        stack.push_async_callback(_let_go, sessions)  # first: a cancelled caller never sees what `resume` returns
-        live = await in_thread(sessions.resume, session_id)
-        await live.save_as("event")
-        return cls(manager, sessions, live, await manager.store.read(session_id))
-
-    async def brought_back(self, host: ClientHost, params: Message, require: str) -> Restoration:
-        """Restore the session in the agent. Report, event, metric and log have the same grade."""
-        started = anyio.current_time()
-        restored = await host.bring_back(self.live.session_id, params, require=require)
-        took = anyio.current_time() - started
-        self.manager.report.restored(self.found, grade=restored.grade, duration=took, fell_back=restored.fell_back)
-        return Restoration.of(restored, self.live.snapshot(), host.core.client_capabilities)
+        resumed = provider._resumed(session_id, cwd, mcp_servers, require, restarts=False)  # noqa: SLF001 — as above
+        yield await stack.enter_async_context(resumed)
 
 
 async def _let_go(sessions: LiveSessions) -> None:
@@ -179,15 +123,16 @@ async def _let_go(sessions: LiveSessions) -> None:
         await anyio.to_thread.run_sync(sessions.close)
 
 
-def _check_require(require: str) -> None:
-    """Raise `InvalidInput` for an unknown value."""
-    if require not in get_args(Require):
-        raise InvalidInput(f"require={require!r} is none of {', '.join(get_args(Require))}")
-
-
-def _params(cwd: str | Path | None, mcp_servers: Sequence[Any]) -> Message:
-    place = {"cwd": str(cwd)} if cwd is not None else {}
-    return {**place, "mcpServers": [as_json(server) for server in mcp_servers]}
+@asynccontextmanager
+async def _quoting(agents: Sequence[Transport]) -> AsyncIterator[None]:
+    """Add the end of the agent's stderr to the error, if the agent cannot be used."""
+    try:
+        yield
+    except AgentUnavailable as error:
+        agent = agents[-1] if agents else None
+        if isinstance(agent, StdioAgent) and (tail := await agent.stderr_tail()):
+            error.add_note(f"the agent's last words:\n{tail}")
+        raise
 
 
 class AcpSession:
@@ -256,9 +201,10 @@ class AcpProvider:
         """Start an agent and a new session in it."""
         params = _configured(config, Path.cwd())
         async with AsyncExitStack() as stack:
-            taken = await self._taken(stack, session_id)
-            connection, host = await self._started(stack, taken, params["cwd"])
-            live = await host.run(_begun(host, taken, params), session_id)
+            taken, agents = await self._taken(stack, session_id), list[Transport]()
+            async with _quoting(agents):
+                connection, host = await self._started(stack, taken.sessions, params["cwd"], agents)
+                live = await host.run(_begun(host, taken, params), session_id)
             return AcpSession(live, connection, None, stack.pop_all())
 
     async def restore_session(
@@ -271,13 +217,14 @@ class AcpProvider:
         """
         params = _configured(config, snapshot.config.cwd or Path.cwd())
         async with AsyncExitStack() as stack:
-            taken = await self._taken(stack, session_id)
+            taken, agents = await self._taken(stack, session_id), list[Transport]()
             live = await in_thread(taken.resumed, snapshot)
-            connection, host = await self._started(stack, taken, params["cwd"])
-            if require_load and not host.core.can("load"):
-                name = host.core.agent.name or "the agent"
-                raise AgentNoLoadSupport(f"{name} does not offer loadSession", session_id=session_id)
-            restored = await host.bring_back(session_id, params, require="context")
+            async with _quoting(agents):
+                connection, host = await self._started(stack, taken.sessions, params["cwd"], agents)
+                if require_load and not host.core.can("load"):
+                    name = host.core.agent.name or "the agent"
+                    raise AgentNoLoadSupport(f"{name} does not offer loadSession", session_id=session_id)
+                restored = await host.restore_session(session_id, params, require="context")
             if require_load and restored.grade != "native-load":
                 raise AgentNoLoadSupport("; ".join(restored.tried), session_id=session_id)
             report = Restoration.of(restored, live.snapshot(), host.core.client_capabilities)
@@ -287,6 +234,44 @@ class AcpProvider:
     async def stop_session(self, session: AcpSession, /) -> None:
         """End the session's agent."""
         await session.aclose()
+
+    @asynccontextmanager
+    async def _resumed(
+        self,
+        session_id: str,
+        cwd: str | Path | None,
+        mcp_servers: Sequence[Any],
+        require: str,
+        *,
+        restarts: bool = True,
+    ) -> AsyncIterator[tuple[ClientSideConnection, Restoration]]:
+        """Resume a stored session in an agent until the block ends. Always recorded; see `resume_agent`.
+
+        Report, event, metric and log have the same grade.
+        """
+        manager, agents = self._manager, list[Transport]()
+        if require not in get_args(Require):
+            raise InvalidInput(f"require={require!r} is none of {', '.join(get_args(Require))}")
+        if session_id in manager.live:
+            raise SessionLocked(f"session {session_id!r} is live in this manager", session_id=session_id)
+        async with AsyncExitStack() as stack:
+            sessions = manager.recording(AcpReducer)
+            stack.push_async_callback(
+                _let_go, sessions
+            )  # first: a cancelled caller never sees what `resume` returns
+            live = await in_thread(sessions.resume, session_id)
+            await live.save_as("event")
+            found = await manager.store.read(session_id)
+            workplace = cwd if cwd is not None else live.snapshot().config.cwd
+            place = {} if workplace is None else {"cwd": str(workplace)}
+            params = {**place, "mcpServers": [as_json(server) for server in mcp_servers]}
+            async with _quoting(agents):
+                connection, host = await self._started(stack, sessions, workplace, agents, restarts=restarts)
+                started = anyio.current_time()
+                restored = await host.restore_session(session_id, params, require=require)
+            took = anyio.current_time() - started
+            manager.report.restored(found, grade=restored.grade, duration=took, fell_back=restored.fell_back)
+            yield connection, Restoration.of(restored, live.snapshot(), host.core.client_capabilities)
 
     async def _taken(self, stack: AsyncExitStack, session_id: str) -> _Taken:
         manager = self._manager
@@ -300,8 +285,19 @@ class AcpProvider:
         return taken
 
     async def _started(
-        self, stack: AsyncExitStack, taken: _Taken, cwd: str
+        self,
+        stack: AsyncExitStack,
+        sessions: LiveSessions,
+        cwd: str | Path | None,
+        agents: list[Transport],
+        *,
+        restarts: bool = True,
     ) -> tuple[ClientSideConnection, ClientHost]:
+        """Start an agent, connect to it and initialize the connection; *stack* closes both.
+
+        *agents* gets each agent that is started: it is started again if it dies before its session is there.
+        """
+
         async def start() -> Transport:
             if self._connect is not None:
                 transport = await self._connect()
@@ -309,10 +305,20 @@ class AcpProvider:
                 limit = self._manager.config.max_message_bytes
                 transport = await StdioAgent.start(self._command, env=self._env, cwd=cwd, line_bytes=limit)
             stack.push_async_callback(transport.close)
+            agents.append(transport)
             return transport
 
-        make = partial(ClientHost, sessions=taken.sessions, command=self._command, restart=start)
-        return await _connected(stack, await start(), self._client, make, self._handshake, unstable=self._unstable)
+        make = partial(
+            ClientHost,
+            sessions=sessions,
+            command=self._command,
+            restart=start if restarts else None,
+            timeout=self._handshake.patience,
+        )
+        connection, host = connect(await start(), self._client, make, unstable=self._unstable)
+        stack.push_async_callback(connection.close)
+        await host.shake_hands(self._handshake)
+        return connection, host
 
 
 class _Taken(NamedTuple):

@@ -12,16 +12,16 @@ import anyio
 import anyio.to_thread
 
 from snapshot_plugin.acp.actions import (
-    PASS,
     Actions,
     Checkpoint,
     GiveUp,
+    HostAction,
     Job,
+    Pass,
     PassAs,
     RecordEvent,
     Restart,
     RunBlocking,
-    Say,
     Steps,
     ToAgent,
     ToClient,
@@ -217,12 +217,12 @@ class TaskHost:
         records: dict[str, list[Message]] = {}
         durable: set[str] = set()
         out: list[tuple[Lane, Message]] = []
-        later = []
+        later: list[HostAction] = []
         for action in actions:
-            if action is PASS and onward is not None and message is not None:
-                out.append((onward, message))
-            elif isinstance(action, PassAs) and onward is not None and message is not None:
-                out.append((onward, self.core.ids.for_client(message)))
+            if isinstance(action, Pass | PassAs):
+                if onward is not None and message is not None:
+                    is_unchanged = isinstance(action, Pass)
+                    out.append((onward, message if is_unchanged else self.core.sessions.for_client(message)))
             elif isinstance(action, RecordEvent):
                 records.setdefault(action.session_id, []).append(action.event)
                 if action.durable:
@@ -259,7 +259,7 @@ class TaskHost:
             except Exception as error:  # noqa: BLE001 — recording must not end the connection
                 log_failure(f"session {session_id}: something is not durable", error)
 
-    def _do(self, action: Any) -> None:
+    def _do(self, action: HostAction) -> None:
         if isinstance(action, Checkpoint):
             live = self.sessions.open.get(action.session_id) if self.sessions else None
             if live is not None:
@@ -270,7 +270,7 @@ class TaskHost:
             _ = self.spawn(self._restarted(action.delay))
         elif isinstance(action, GiveUp):
             log.error("%s", action.text)
-        elif isinstance(action, Say):
+        else:
             log.log(logging.WARNING if action.is_warning else logging.INFO, "%s", action.text)
             if action.words:
                 log.debug("the agent: %s", action.words)

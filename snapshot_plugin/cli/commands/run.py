@@ -175,7 +175,7 @@ def _serve(
             require=require or "context",
             must_record=require is not None,
             on_unrecorded=functools.partial(_note_unrecorded, call, agent),
-            patience=patience,
+            timeout=patience,
             line_bytes=call.config.max_message_bytes,
         )
         try:
