@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import warnings
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
-
-import anyio
+from typing import TYPE_CHECKING
 
 from snapshot_plugin.errors import Damaged, InvalidInput, SnapshotError
-from snapshot_plugin.manager.working_memory import PIN, find_memory, memory_id, pin_of
+from snapshot_plugin.manager.working_memory import PIN, pinned, with_memory
 from snapshot_plugin.model.ids import check_number
 from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.merge import Kinship, Merged, MergeSide, kinship, merge
@@ -19,12 +17,12 @@ from snapshot_plugin.model.snapshot import SessionSnapshot
 if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Made", "branched", "merged", "renamed", "save_branch"]
+__all__ = ["branched", "merged", "renamed", "save_branch"]
 
 _log = logging.getLogger(__name__)
 
-_OWN = "spool"
-"""In a snapshot's metadata: the spool records it contains. Not copied, because a branch has its own spool."""
+_OWN = ("spool", PIN)
+"""In a snapshot's metadata: the spool records it contains, and who holds its memory. A branch has its own."""
 
 
 async def branched(
@@ -42,8 +40,8 @@ async def branched(
     It is not saved yet. *seq* is the snapshot to branch from, by default the newest; see `model.lineage.fork`.
     """
     check_number("messages", messages)
-    found = await store.read(session_id, at=seq)
-    new = _without_spool(fork(found.snapshot, session_id=as_id, seq=found.ref.seq, now=now, messages=messages))
+    snapshot, number = await _read(store, session_id, seq)
+    new = fork(snapshot, session_id=as_id, seq=number, now=now, messages=messages)
     return new if title is None else new.evolve(title=title)
 
 
@@ -67,18 +65,28 @@ async def merged(
 
 
 async def _side(store: SnapshotStore, session_id: str, seq: int | None) -> MergeSide:
-    found = await store.read(session_id, at=seq)
-    return MergeSide(_without_spool(found.snapshot), found.ref.seq)
+    return MergeSide(*await _read(store, session_id, seq))
 
 
 async def _base(store: SnapshotStore, kin: Kinship | None) -> SessionSnapshot | None:
     if kin is None:
         return None
     try:
-        found = await store.read(kin.ancestor.session_id, at=kin.ancestor.seq)
+        return (await _read(store, kin.ancestor.session_id, kin.ancestor.seq))[0]
     except SnapshotError:  # forgotten, deleted or damaged: merge without a common ancestor
         return None
-    return _without_spool(found.snapshot)
+
+
+async def _read(store: SnapshotStore, session_id: str, seq: int | None) -> tuple[SessionSnapshot, int]:
+    """A snapshot with its memory, without what belongs to the session alone; and its number."""
+    found = await store.read(session_id, at=seq)
+    snapshot = found.snapshot
+    try:
+        snapshot = await with_memory(store, snapshot)
+    except (Damaged, InvalidInput) as error:
+        _log.warning("session %s is copied without its memory: %s", session_id, error.message)
+    kept = {name: each for name, each in snapshot.metadata.items() if name not in _OWN}
+    return snapshot if len(kept) == len(snapshot.metadata) else snapshot.evolve(metadata=kept), found.ref.seq
 
 
 def renamed(at: int) -> int:
@@ -87,48 +95,8 @@ def renamed(at: int) -> int:
     return at
 
 
-class Made(NamedTuple):
-    """A newly saved session."""
-
-    snapshot: SessionSnapshot
-    session_ids: tuple[str, ...]
-    """The new sessions: the branch itself, and its memory."""
-
-
-async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> Made:
-    """Save a new session; `Conflict` if the id is taken.
-
-    If it refers to another session's working memory, it gets its own copy of that memory at that snapshot, so that
-    changes or deletion on one side do not affect the other. Both are saved, or neither.
-    """
-    memory = await _own_memory(store, snapshot)
-    if memory is None:
-        await store.save(snapshot, trigger=trigger, base=0)
-        return Made(snapshot, (snapshot.session_id,))
-    ref = await store.save(memory, trigger=trigger, base=0)
-    try:
-        pin = {**snapshot.metadata[PIN], "session_id": memory.session_id, "seq": ref.seq}
-        snapshot = snapshot.evolve(metadata={**snapshot.metadata, PIN: pin})
-        await store.save(snapshot, trigger=trigger, base=0)
-    except BaseException:
-        with anyio.CancelScope(shield=True):
-            await store.delete(memory.session_id)
-        raise
-    return Made(snapshot, (snapshot.session_id, memory.session_id))
-
-
-async def _own_memory(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot | None:
-    """A copy of the memory that *snapshot* refers to; None if it refers to none."""
-    try:
-        pin = pin_of(snapshot)
-        found = await find_memory(store, pin.session_id, seq=pin.seq) if pin else None
-    except (Damaged, InvalidInput) as error:
-        _log.warning("session %s goes without a copy of the memory: %s", snapshot.session_id, error.message)
-        return None
-    return found.evolve(session_id=memory_id(snapshot.session_id)) if found else None
-
-
-def _without_spool(snapshot: SessionSnapshot) -> SessionSnapshot:
-    if _OWN not in snapshot.metadata:
-        return snapshot
-    return snapshot.evolve(metadata={key: value for key, value in snapshot.metadata.items() if key != _OWN})
+async def save_branch(store: SnapshotStore, snapshot: SessionSnapshot, *, trigger: str) -> SessionSnapshot:
+    """Save a new session, and return it as it was saved; `Conflict` if the id is taken."""
+    snapshot = pinned(snapshot)
+    await store.save(snapshot, trigger=trigger, base=0)
+    return snapshot

@@ -9,7 +9,7 @@ from typing import Any
 from snapshot_plugin.errors import InvalidInput, SnapshotCorrupted, SnapshotNotFound
 from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import COMPANION, memory_id
+from snapshot_plugin.model.ids import is_companion
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import Decision, RetentionPolicy, keeping_tagged
 from snapshot_plugin.store.base import SnapshotStore, Trashed
@@ -119,12 +119,6 @@ def surplus_sessions(metas: Sequence[SnapshotMeta], keep: int) -> tuple[Snapshot
 
 def countable_sessions(metas: Sequence[SnapshotMeta]) -> tuple[SnapshotMeta, ...]:
     """The sessions that limits apply to: neither pinned nor damaged, nor companions of another session."""
-    memories = {memory_id(meta.session_id) for meta in metas}
     return tuple(
-        meta
-        for meta in metas
-        if not meta.pinned
-        and meta.state == "ok"
-        and meta.session_id not in memories
-        and not meta.session_id.endswith(COMPANION)
+        meta for meta in metas if not meta.pinned and meta.state == "ok" and not is_companion(meta.session_id)
     )

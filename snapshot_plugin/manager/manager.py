@@ -418,7 +418,7 @@ class SnapshotManager:
             await self._save_live(session_id, "fork")
         as_id, now = as_id or new_id(), self.clock()
         new = await branched(self.store, session_id, as_id=as_id, now=now, seq=seq, messages=messages)
-        return (await save_branch(self.store, new, trigger="fork")).snapshot
+        return await save_branch(self.store, new, trigger="fork")
 
     async def recover(self) -> Sequence[Recovered]:
         """Find the sessions that ended without a clean stop, and save the records in their spools as snapshots.

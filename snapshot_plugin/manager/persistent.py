@@ -28,7 +28,7 @@ from snapshot_plugin.manager.events import Event, SnapshotCreated, SnapshotFaile
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, utc_now
-from snapshot_plugin.manager.working_memory import COMPANION, PIN, WorkingMemory, memory_id, pin_of
+from snapshot_plugin.manager.working_memory import COMPANION, WorkingMemory, memory_id, pinned, with_memory
 from snapshot_plugin.model.ids import check_session_id, dirname_of, is_companion
 from snapshot_plugin.model.meta import SnapshotMeta, SnapshotRef
 from snapshot_plugin.model.snapshot import AgentInfo, SessionSnapshot
@@ -40,8 +40,6 @@ __all__ = ["LoadReport", "PersistentSession", "persistent_session"]
 
 _log = logging.getLogger(__name__)
 _PROVIDER = "persistent"
-_SAVE_TIMEOUT = 300.0
-"""Long, because the entries of a large memory are saved while the snapshot is taken."""
 
 
 class LoadReport(Value):
@@ -135,7 +133,7 @@ class PersistentSession:
         self._types = (agent_type,) if agent_type else _types_of(agent, self._conversation)
         self._reader = AgentReader(agent, kept_by_adapter=self._conversation is not None)
         self._plugins = PluginStates()
-        self.memory = WorkingMemory(self._store, agent_id, clock=clock)
+        self.memory = WorkingMemory(clock=clock)
         self.manager = SnapshotManager(self._store, self._settings(), clock=clock)
         self._state: SessionSnapshot | None = None
         self._problems: tuple[Problem, ...] = ()
@@ -148,7 +146,6 @@ class PersistentSession:
             enable_persistence=True,
             snapshot_on_exit=self._save_on_exit,
             snapshot_on_signal=self._save_on_exit,
-            snapshot_timeout=_SAVE_TIMEOUT,
         )
 
     # For callers ----------------------------------------------------------------------------------------
@@ -230,7 +227,7 @@ class PersistentSession:
             kept = {self.session_id: None, self._agent_id: None, memory_id(self._agent_id): None}
             existed = [await self._delete(name) for name in kept]
         self._state = None
-        self.memory.reset(None)
+        self.memory.reset({})
         return any(existed)
 
     # Entering and leaving --------------------------------------------------------------------------------
@@ -275,18 +272,13 @@ class PersistentSession:
     # For the manager -------------------------------------------------------------------------------------
 
     async def snapshot(self) -> SessionSnapshot:
-        """The agent's current snapshot. Memory entries are saved first, because the snapshot refers to them."""
-        before = self.memory.pin
-        pin = await self.memory.save()
-        if pin is not before:
-            self.manager.retention.written(memory_id(self._agent_id))
-            await self.manager.retention.apply(memory_id(self._agent_id))
+        """The agent's current snapshot, with its memory and the states of its plugins."""
         state = self._state or self._new_state()
         state, problems = self._reader.read(state)
         plugins, failed = self._plugins.read(state.plugins)
-        metadata = {**state.metadata, PIN: pin.raw()} if pin else state.metadata
+        entries = self.memory.section()
         self._set_problems((*self._unread(), *problems, *failed, *self.memory.problems))
-        self._state = state.evolve(plugins=plugins, metadata=metadata, updated_at=self._clock())
+        self._state = pinned(state.evolve(plugins=plugins, memory=entries, updated_at=self._clock()))
         return self._state
 
     # Inside ----------------------------------------------------------------------------------------------
@@ -302,7 +294,7 @@ class PersistentSession:
             self._set_report(LoadReport(found=False, problems=(Problem("session", error.message),)))
             return None
         talk = await self._talk()
-        self._apply(found, talk[0].messages if talk else len(found.snapshot.messages))
+        await self._apply(found, talk[0].messages if talk else len(found.snapshot.messages))
         return found
 
     async def _talk(self) -> Sequence[SnapshotMeta]:
@@ -313,11 +305,11 @@ class PersistentSession:
             raise self._other_kind(talk[0].provider_type or "another framework")
         return talk
 
-    def _apply(self, found: StoredSnapshot, messages: int) -> None:
-        snapshot = found.snapshot
-        self._check_type(snapshot)
+    async def _apply(self, found: StoredSnapshot, messages: int) -> None:
+        self._check_type(found.snapshot)
+        snapshot = await with_memory(self._store, found.snapshot)
         self._state = snapshot
-        self.memory.reset(pin_of(snapshot), snapshot.memory)
+        self.memory.reset(snapshot.memory)
         problems = (*self._reader.write(snapshot), *self._plugins.write(snapshot.plugins))
         age = max(0.0, (self._clock() - snapshot.updated_at).total_seconds())
         self._set_report(
@@ -394,9 +386,8 @@ def _types_of(agent: object, conversation: FrameworkConversation | None) -> tupl
 
 
 def _checked_id(agent_id: str) -> str:
-    """*agent_id*, if it is valid for a session and its companions, and is not itself the id of a companion."""
-    check_session_id(memory_id(check_session_id(agent_id)))
-    check_session_id(agent_id + COMPANION)
+    """*agent_id*, if it is valid for a session and its companion, and is not itself the id of a companion."""
+    check_session_id(check_session_id(agent_id) + COMPANION)
     if is_companion(agent_id):
         raise InvalidSessionId(
             f"the agent id {agent_id!r} cannot be used: it names a part of another session",

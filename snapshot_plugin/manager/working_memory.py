@@ -1,7 +1,8 @@
-"""An agent's working memory: entries that may be many and large, loaded on first use.
+"""An agent's working memory: entries by key, which are the section ``memory`` of its session.
 
-Entries are stored in a second session, ``<id>+memory``; a save writes only the entries that changed. The agent's
-snapshot names its memory snapshot, so both are restored from the same moment.
+Each entry is stored by itself: a save writes only the entries that changed, and `SnapshotStore.section` reads one
+alone. Releases before 0.3 stored the entries in a second session, ``<id>+memory``, which the metadata of a snapshot
+named; `with_memory` takes them from there, and the next save has them in the session itself.
 """
 
 from __future__ import annotations
@@ -9,10 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any, TypedDict, Unpack
-
-import anyio
-import anyio.to_thread
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from snapshot_plugin.errors import InvalidInput, SnapshotNotFound
 from snapshot_plugin.manager.context import Problem
@@ -20,24 +18,66 @@ from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
-from snapshot_plugin.model.value import Value
 from snapshot_plugin.model.withheld import without_credentials
 from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["COMPANION", "PIN", "MemoryPin", "WorkingMemory", "find_memory", "memory_id", "pin_of"]
+__all__ = ["COMPANION", "PIN", "WorkingMemory", "memory_id", "pinned", "with_memory"]
 
 COMPANION = "+subgraphs"
 """The suffix of the id of a session that only holds parts of another session. Lists hide it."""
 
 PIN = "working_memory"
-"""The metadata entry that names the memory of a snapshot."""
+"""The metadata entry that says which session, and which snapshot of it, holds the memory of a snapshot."""
 
 _log = logging.getLogger(__name__)
 
 
 def memory_id(session_id: str) -> str:
-    """The session that holds the memory of another."""
+    """The session in which releases before 0.3 stored the memory of another."""
     return f"{session_id}+memory"
+
+
+async def with_memory(store: SnapshotStore, snapshot: SessionSnapshot) -> SessionSnapshot:
+    """*snapshot* with its memory, also if a release before 0.3 stored it in a second session.
+
+    If that session no longer has the snapshot that belongs to this one, its newest is used.
+
+    Raises:
+        InvalidInput: the metadata names the memory wrongly.
+    """
+    pin = snapshot.metadata.get(PIN)
+    if pin is None:
+        return snapshot
+    place, seq = (pin.get("session_id"), pin.get("seq")) if isinstance(pin, dict) else (None, None)
+    if not isinstance(place, str) or not isinstance(seq, int):
+        raise InvalidInput(f"session {snapshot.session_id!r} names its memory wrongly: {pin!r}")
+    if not place.endswith(memory_id("")):
+        return snapshot
+    entries = await _stored_beside(store, place, seq)
+    return pinned(snapshot.evolve(memory=snapshot.memory if entries is None else entries))
+
+
+async def _stored_beside(store: SnapshotStore, session_id: str, seq: int | None) -> dict[str, Any] | None:
+    try:
+        found = await store.load(session_id, at=seq)
+    except SnapshotNotFound:
+        if seq is None:
+            return None
+        _log.warning("memory snapshot %s of %s was forgotten: the newest is used", seq, session_id)
+        return await _stored_beside(store, session_id, None)
+    return {key: _unmistakable(entry) for key, entry in found.memory.items()}
+
+
+def pinned(snapshot: SessionSnapshot) -> SessionSnapshot:
+    """*snapshot*, marked as holding its memory itself.
+
+    Release 0.2 asks the session named here for the memory. It finds no snapshot 0, and takes the newest instead.
+    Without the mark it would read what it finds in ``<id>+memory``, or take our entries for another program's.
+    """
+    pin = {"session_id": snapshot.session_id, "seq": 0}
+    if snapshot.metadata.get(PIN) == pin or not (snapshot.memory or PIN in snapshot.metadata):
+        return snapshot
+    return snapshot.evolve(metadata={**snapshot.metadata, PIN: pin})
 
 
 class EntryDetails(TypedDict, total=False):
@@ -49,90 +89,53 @@ class EntryDetails(TypedDict, total=False):
     pinned: bool
 
 
-class MemoryPin(Value):
-    """The memory of a snapshot: its session, snapshot number, count and size."""
+class _StoredEntry(NamedTuple):
+    """An entry, what a snapshot holds of it, and the names of what was left out as a credential."""
 
-    session_id: str
-    seq: int
-    entries: int = 0
-    size_bytes: int = 0
-
-
-def pin_of(snapshot: SessionSnapshot) -> MemoryPin | None:
-    """The memory that *snapshot* names; None if it names none. Raises `InvalidInput` if the entry is malformed."""
-    raw = snapshot.metadata.get(PIN)
-    if raw is None:
-        return None
-    try:
-        return MemoryPin.model_validate(dict(raw))
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"session {snapshot.session_id!r} names its memory wrongly: {error}") from error
-
-
-async def find_memory(store: SnapshotStore, session_id: str, *, seq: int | None = None) -> SessionSnapshot | None:
-    """The memory in that session at snapshot *seq*; if that was forgotten, the newest."""
-    try:
-        return await store.load(session_id, at=seq)
-    except SnapshotNotFound:
-        if seq is None:
-            return None
-        _log.warning("memory snapshot %s of %s was forgotten: the newest is used", seq, session_id)
-        return await find_memory(store, session_id)
+    entry: Any
+    stored: Any
+    withheld: tuple[str, ...]
 
 
 class WorkingMemory:
-    """Entries by key: JSON values, copied in and out.
+    """Entries by key: JSON values, copied in and out. Changes are saved with the session's next save."""
 
-    Nothing is read before the first use. Changes are saved with the session's next save.
-    """
-
-    def __init__(self, store: SnapshotStore, session_id: str, *, clock: Clock) -> None:
-        self._store = store
-        self._id = memory_id(session_id)
+    def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._loading = anyio.Lock()
-        self._pin: MemoryPin | None = None
-        self._entries: dict[str, Any] | None = None
-        self._sizes: dict[str, int] = {}
-        self._saved: dict[str, Any] = {}
-        self._base: SessionSnapshot | None = None
-        self._imported: Mapping[str, Any] = {}
-        self.problems: tuple[Problem, ...] = ()
+        self.reset({})
+
+    def reset(self, section: Mapping[str, Any]) -> None:
+        """Take the entries of a snapshot. Changes since the last save are dropped."""
+        self._entries: dict[str, Any] = dict(section)
+        self._section = FrozenDict(section)
+        self._kept = {key: _StoredEntry(entry, entry, ()) for key, entry in section.items()}
+        self._sizes: dict[str, tuple[Any, int]] = {}
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the entries in bytes of JSON. Those that changed since it was last asked for are measured."""
+        known = self._sizes
+        self._sizes = {
+            key: known[key] if key in known and known[key][0] is entry else (entry, len(json.dumps(entry).encode()))
+            for key, entry in self._entries.items()
+        }
+        return sum(size for _, size in self._sizes.values())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
         """What the last save left out: entries that hold credentials."""
-
-    @property
-    def pin(self) -> MemoryPin | None:
-        """Count and size as of the last load or save, without loading any entry."""
-        return self._pin
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether entries are in this process's memory."""
-        return self._entries is not None
-
-    def reset(self, pin: MemoryPin | None, imported: Mapping[str, Any] | None = None) -> None:
-        """Switch to the memory that *pin* names. Unsaved changes are dropped.
-
-        *imported* are the entries of a session that another program wrote with its memory inside. They are used if
-        there is no other memory.
-        """
-        self._pin, self._entries, self._base = pin, None, None
-        self._saved, self._sizes, self._imported = {}, {}, imported or {}
+        withheld = (name for kept in self._kept.values() for name in kept.withheld)
+        return tuple(Problem(f"memory {name}", "it may be a secret") for name in withheld)
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """A copy of the entry; change it with `set`. Only this entry is read, unless others were changed before."""
-        found = await self._entry(key)
+        """A copy of the entry; change it with `set`."""
+        found = self._entries.get(key, _ABSENT)
         return default if found is _ABSENT else _value(thaw(found))
-
-    async def _entry(self, key: str) -> Any:
-        if self._entries is None and self._pin is not None:
-            try:
-                found = await self._store.section(self._pin.session_id, "memory", key, at=self._pin.seq)
-            except SnapshotNotFound:  # that snapshot was forgotten
-                pass
-            else:
-                return _ABSENT if found is None else found
-        return (await self._loaded()).get(key, _ABSENT)
 
     async def set(self, key: str, value: Any, **about: Unpack[EntryDetails]) -> None:
         """Store *value* under *key*, with its metadata *about*.
@@ -140,89 +143,68 @@ class WorkingMemory:
         `InvalidSnapshot` if it is not JSON. Metadata not given is kept. Values named like credentials stay in
         memory only and are not saved (`problems` names them).
         """
-        entries = await self._loaded()
-        now, before = rfc3339(self._clock()), _about(entries.get(key))
+        now, before = rfc3339(self._clock()), _about(self._entries.get(key))
         told = {"created_at": now, **before, **about, "updated_at": now}
-        is_told = about or before or value is None  # a bare None could not be told from no entry
-        entries[key] = freeze({_ENTRY: told, "value": value} if is_told else value, key)
+        if about or before or value is None:  # a bare None could not be told from no entry
+            value = {_ENTRY: told, "value": value}
+        self._entries[key] = _unmistakable(freeze(value, key))
 
     async def about(self, key: str) -> Mapping[str, Any]:
         """An entry's metadata: description, scope, priority, pinned, times; empty if it has none."""
-        return _about(await self._entry(key))
+        return _about(self._entries.get(key))
 
     async def delete(self, key: str) -> bool:
         """Delete an entry; returns whether it existed."""
-        entries = await self._loaded()
-        return entries.pop(key, _ABSENT) is not _ABSENT
+        return self._entries.pop(key, _ABSENT) is not _ABSENT
 
     async def keys(self) -> tuple[str, ...]:
         """The keys, in insertion order."""
-        return tuple(await self._loaded())
+        return tuple(self._entries)
 
-    async def save(self) -> MemoryPin | None:
-        """Save changed entries; durable on return. Does nothing if nothing changed."""
-        if self._entries is None or not self._is_changed(self._entries):
-            return self._pin
-        entries = dict(self._entries)
-        kept, taken = without_credentials(entries)
-        self.problems = tuple(Problem(f"memory {name}", "it may be a secret") for name in taken)
-        snapshot = self._snapshot(freeze(kept))
-        ref = await self._store.save(snapshot, trigger="memory")
-        self._sizes = await anyio.to_thread.run_sync(_sizes, entries, self._saved, self._sizes)
-        self._saved, self._base = entries, snapshot
-        total = sum(self._sizes.values())
-        self._pin = MemoryPin(session_id=self._id, seq=ref.seq, entries=len(entries), size_bytes=total)
-        return self._pin
-
-    async def _loaded(self) -> dict[str, Any]:
-        async with self._loading:
-            if self._entries is None:
-                place, seq = (self._pin.session_id, self._pin.seq) if self._pin else (self._id, None)
-                found = await find_memory(self._store, place, seq=seq)
-                self._saved = dict(found.memory) if found else {}
-                inside = {} if found else {key: _imported(entry) for key, entry in self._imported.items()}
-                self._sizes = await anyio.to_thread.run_sync(_sizes, self._saved, {}, {})
-                self._base = found if found and found.session_id == self._id else None
-                self._entries = {**inside, **self._saved}
-            return self._entries
-
-    def _is_changed(self, entries: dict[str, Any]) -> bool:
-        return entries.keys() != self._saved.keys() or any(entries[k] is not v for k, v in self._saved.items())
-
-    def _snapshot(self, entries: dict[str, Any]) -> SessionSnapshot:
-        now = self._clock()
-        base = self._base or SessionSnapshot(
-            session_id=self._id, provider_type="memory", title="working memory", created_at=now, updated_at=now
-        )
-        return base.evolve(memory=FrozenDict(entries), updated_at=now)
+    def section(self) -> Mapping[str, Any]:
+        """The entries for a snapshot, without credentials; the same object while nothing changed."""
+        before = self._kept
+        if before.keys() == self._entries.keys() and all(before[k].entry is e for k, e in self._entries.items()):
+            return self._section
+        self._kept = {
+            key: before[key] if key in before and before[key].entry is entry else _without_credentials(key, entry)
+            for key, entry in self._entries.items()
+        }
+        stored = {key: kept.stored for key, kept in self._kept.items() if kept.stored is not _ABSENT}
+        self._section = FrozenDict(stored)
+        return self._section
 
 
 _ABSENT = object()
 _ENTRY = "snapshot_plugin.entry"
 """The field of a stored entry that holds its metadata; the value is in the field ``value``."""
 _OLD_NAMES = {"createdAt": "created_at", "lastAccessedAt": "accessed_at", "updatedAt": "updated_at"}
+"""What oneringai calls the metadata of an entry: its imported entries are read as they are."""
+
+
+def _without_credentials(key: str, entry: Any) -> _StoredEntry:
+    stored, withheld = without_credentials({key: entry})
+    if not withheld:
+        return _StoredEntry(entry, entry, ())
+    return _StoredEntry(entry, freeze(stored[key]) if key in stored else _ABSENT, withheld)
+
+
+def _unmistakable(entry: Any) -> Any:
+    """*entry*, wrapped if its fields could be taken for those of an entry with metadata."""
+    return freeze({_ENTRY: {}, "value": entry}) if _is_foreign(entry) else entry
+
+
+def _is_foreign(entry: Any) -> bool:
+    """Whether another program wrote the entry: it has a value, and metadata beside it."""
+    return isinstance(entry, dict) and "value" in entry and _ENTRY not in entry
 
 
 def _value(entry: Any) -> Any:
-    return entry["value"] if isinstance(entry, dict) and _ENTRY in entry else entry
+    return entry["value"] if _is_foreign(entry) or (isinstance(entry, dict) and _ENTRY in entry) else entry
 
 
 def _about(entry: Any) -> dict[str, Any]:
+    if _is_foreign(entry):
+        return {_OLD_NAMES.get(name, name): thaw(told) for name, told in entry.items() if name != "value"}
     told = entry.get(_ENTRY) if isinstance(entry, dict) else None
     return thaw(told) if isinstance(told, dict) else {}
-
-
-def _imported(entry: Any) -> Any:
-    """An entry of another program: its value and its metadata."""
-    if not isinstance(entry, dict) or "value" not in entry:
-        return entry
-    told = {_OLD_NAMES.get(name, name): told for name, told in entry.items() if name != "value"}
-    return freeze({_ENTRY: told, "value": entry["value"]})
-
-
-def _sizes(entries: dict[str, Any], before: dict[str, Any], sizes: dict[str, int]) -> dict[str, int]:
-    """The size of each entry in bytes of JSON; known sizes are not computed again."""
-    return {
-        key: sizes[key] if before.get(key, _ABSENT) is value and key in sizes else len(json.dumps(value).encode())
-        for key, value in entries.items()
-    }

@@ -83,7 +83,7 @@ async def save_new(
     from snapshot_plugin.manager.branches import save_branch
 
     made = await save_branch(store, snapshot, trigger=kind)
-    return await record_new(work, store, made.session_ids, kind=kind, summary=summary)
+    return await record_new(work, store, [made.session_id], kind=kind, summary=summary)
 
 
 async def record_new(

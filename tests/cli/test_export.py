@@ -17,6 +17,7 @@ from snapshot_plugin.testing import make_message, make_snapshot
 from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
+from tests.cli.stored import loaded
 from tests.cli.terminal import Terminal
 
 TOKEN = "ghp_" + "A1b2" * 9
@@ -45,6 +46,15 @@ def test_a_bundle_is_exported_with_history_and_memory(asnap: Asnap, kept: Path) 
         ("01aaaa", 2),
         ("01aaaa+memory", 1),
     ]
+
+
+def test_an_exported_snapshot_has_the_memory_of_that_moment(asnap: Asnap, place: Path) -> None:
+    first = session("01aaaa", "hello", memory={"step": 1})
+    saved(place, first, first.append(make_message("more")).evolve(memory={"step": 2}))
+
+    assert asnap("export", "01aaaa@1", "-o", "a.asnap").code == 0
+    assert asnap("import", "a.asnap", "--as", "earlier").code == 0
+    assert loaded(place, "earlier").memory == {"step": 1}
 
 
 def test_exported_file_is_private(asnap: Asnap, kept: Path) -> None:

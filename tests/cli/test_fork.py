@@ -7,7 +7,7 @@ import pytest
 
 from snapshot_plugin.model import Metrics, Parent
 from snapshot_plugin.operations.branches import Forked, free_title
-from snapshot_plugin.testing import make_message, make_snapshot
+from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, operations, session_ids
 
@@ -83,23 +83,20 @@ REMEMBERING = SESSION.evolve(metadata={"working_memory": {"session_id": "talk+me
 MEMORY = make_snapshot(session_id="talk+memory", memory={"kept": True})
 
 
-def test_working_memory_is_copied_to_the_fork_and_removed_with_it(asnap: Asnap, place: Path) -> None:
+def test_fork_has_the_memory_of_its_parent(asnap: Asnap, place: Path) -> None:
+    saved(place, SESSION.evolve(memory={"kept": True}))
+    new = asnap("fork", "talk", "--json").json["session_id"]
+    assert loaded(place, new).memory == {"kept": True}
+    assert session_ids(place) == sorted([new, "talk"])
+
+
+def test_fork_has_the_memory_that_release_0_2_stored_beside_its_parent(asnap: Asnap, place: Path) -> None:
     saved(place, MEMORY, REMEMBERING)
     new = asnap("fork", "talk", "--json").json["session_id"]
-    assert loaded(place, f"{new}+memory").memory == {"kept": True}
-    assert loaded(place, new).metadata["working_memory"] == {"session_id": f"{new}+memory", "seq": 1}
+    assert loaded(place, new).memory == {"kept": True}
 
     assert asnap("undo").code == 0
     assert session_ids(place) == ["talk", "talk+memory"]
-
-
-def test_fork_used_since_keeps_its_memory_when_undo_is_refused(asnap: Asnap, place: Path) -> None:
-    saved(place, MEMORY, REMEMBERING)
-    new = asnap("fork", "talk", "--json").json["session_id"]
-    saved(place, loaded(place, new).append(make_message("more")))
-
-    assert asnap("undo").code != 0
-    assert session_ids(place) == sorted([new, f"{new}+memory", "talk", "talk+memory"])
 
 
 def test_fork_succeeds_if_the_operation_log_cannot_be_written(asnap: Asnap, place: Path, home: Path) -> None:

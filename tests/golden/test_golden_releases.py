@@ -14,16 +14,14 @@ from typing import Any
 import anyio
 import pytest
 
-from snapshot_plugin import Damaged, FilesystemStore, SessionSnapshot
+from snapshot_plugin import Damaged, FilesystemStore, SessionSnapshot, persistent_session
 from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.places import user_state_dir
-from snapshot_plugin.manager.ports import utc_now
-from snapshot_plugin.manager.working_memory import WorkingMemory
 from snapshot_plugin.operations.log import log_path
 from snapshot_plugin.testing import make_message
 from tests.cli.conftest import Asnap, asnap, home  # noqa: F401 — pytest uses them
-from tests.golden.write_release import told
+from tests.golden.write_release import _Agent, told
 
 GOLDEN = Path(__file__).parent
 CASES = [(path, kind) for path in sorted((GOLDEN / "releases").iterdir()) for kind in ("plain", "encrypted")]
@@ -144,10 +142,14 @@ def test_sessions_of_a_release_go_on(left: Left) -> None:
 
 def test_the_working_memory_of_a_release_is_there(left: Left) -> None:
     async def remembered() -> Any:
-        async with left.store() as store:
-            return await WorkingMemory(store, "with-memory", clock=utc_now).get("preference")
+        async with (
+            left.store() as store,
+            persistent_session(_Agent(), agent_id="with-memory", store=store) as session,
+        ):
+            return await session.memory.get("preference")
 
     assert anyio.run(remembered) == {"theme": "dark"}
+    assert left.load("with-memory").memory == {"preference": {"theme": "dark"}}, "it moved with the first save"
 
 
 def test_a_session_that_a_release_recorded_is_resumed(left: Left, asnap: Asnap) -> None:  # noqa: F811

@@ -36,57 +36,57 @@ async def _remembering(store: MemoryStore) -> None:
     await store.save(REMEMBERING)
 
 
-async def test_branch_has_its_own_copy_of_the_memory_at_the_fork() -> None:
+def _owner(session_id: str) -> dict[str, object]:
+    return {"session_id": session_id, "seq": 0}
+
+
+async def test_branch_has_the_memory_at_the_fork() -> None:
+    async with MemoryStore() as store:
+        await store.save(ROOT.evolve(memory={"step": 1}))
+        await store.save((await store.load("root")).evolve(memory={"step": 2}))
+        new = await branched(store, "root", as_id="new", now=NOW, seq=1)
+        made = await save_branch(store, new, trigger="fork")
+        assert made == await store.load("new")
+        assert (made.memory, made.metadata[PIN]) == ({"step": 1}, _owner("new"))
+        assert [meta.session_id for meta in await store.list()] == ["new", "root"]
+
+
+async def test_branch_has_the_memory_that_release_0_2_stored_beside_the_session() -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
-        assert made.session_ids == ("new", "new+memory")
-        assert made.snapshot == await store.load("new")
-        assert made.snapshot.metadata[PIN] == {
-            "session_id": "new+memory", "seq": 1, "entries": 1, "own": "kept"
-        }  # fmt: skip
         await store.delete("root+memory")
-        assert (await store.load("new+memory")).memory == {"step": 1}
+        assert made == await store.load("new")
+        assert (made.memory, made.metadata[PIN]) == ({"step": 1}, _owner("new"))
 
 
-async def test_merge_takes_the_memory_of_its_first_branch() -> None:
+async def test_merge_has_the_entries_that_each_branch_changed() -> None:
     async with MemoryStore() as store:
-        await _remembering(store)
+        await store.save(ROOT.evolve(memory={"both": 0, "ours": 0, "theirs": 0}))
         new = (await branched(store, "root", as_id="new", now=NOW)).append(make_message("more"))
-        await save_branch(store, new, trigger="fork")
-        await store.save(REMEMBERING.append(make_message("other")))
+        await save_branch(store, new.evolve(memory={"both": 0, "ours": 1, "theirs": 0}), trigger="fork")
+        changed = (await store.load("root")).append(make_message("other"))
+        await store.save(changed.evolve(memory={"both": 0, "ours": 0, "theirs": 2}))
         both = await merged(store, ("new", None), ("root", None), as_id="both", now=NOW)
         made = await save_branch(store, both.snapshot, trigger="merge")
-        assert made.snapshot.metadata[PIN]["session_id"] == "both+memory"
-        assert (await store.load("both+memory")).memory == {"step": 1}
+        assert both.clashes == ()
+        assert (made.memory, made.metadata[PIN]) == ({"both": 0, "ours": 1, "theirs": 2}, _owner("both"))
 
 
 async def test_branch_uses_the_newest_memory_if_the_old_one_was_forgotten() -> None:
     async with MemoryStore() as store:
         await _remembering(store)
         await store.drop("root+memory", [1])
-        await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
-        assert (await store.load("new+memory")).memory == {"step": 2}
+        made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
+        assert made.memory == {"step": 2}
 
 
 @pytest.mark.parametrize("pin", [{"session_id": "gone+memory", "seq": 1}, {"seq": []}, "mine"])
-async def test_snapshot_without_memory_is_branched_unchanged(pin: object) -> None:
+async def test_session_whose_memory_cannot_be_found_is_branched_without_it(pin: object) -> None:
     async with MemoryStore() as store:
         await store.save(ROOT.evolve(metadata={PIN: pin}))
         made = await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
-        assert made.session_ids == ("new",)
-        assert made.snapshot.metadata == {PIN: pin}
-
-
-@pytest.mark.parametrize("there", ["new", "new+memory"])
-async def test_unsaved_branch_leaves_no_memory_behind(there: str) -> None:
-    async with MemoryStore() as store:
-        await _remembering(store)
-        await store.save(make_snapshot("mine", session_id=there))
-        with pytest.raises(Conflict):
-            await save_branch(store, await branched(store, "root", as_id="new", now=NOW), trigger="fork")
-        assert {meta.session_id for meta in await store.list()} == {"root", "root+memory", there}
-        assert (await store.load(there)).messages[0].text == "mine"
+        assert (made.messages, made.memory, made.metadata) == (ROOT.messages, {}, {})
 
 
 async def test_branches_and_merges_do_not_inherit_a_spool() -> None:

@@ -29,7 +29,6 @@ from snapshot_plugin.manager.context import AgentContext, AgentReader
 from snapshot_plugin.manager.events import SnapshotCreated, SnapshotFailed, SnapshotSkipped
 from snapshot_plugin.manager.opening import open_configured_store, open_place
 from snapshot_plugin.manager.persistent import PersistentSession, persistent_session
-from snapshot_plugin.manager.working_memory import memory_id
 from snapshot_plugin.model import Message
 from snapshot_plugin.testing import Fault, FaultyStore, FixedClock, every, make_snapshot
 from tests.manager.sessions import PATIENCE, Diary
@@ -311,7 +310,7 @@ def test_a_plugin_is_registered_once_with_two_plain_functions() -> None:
     "ONERING-STORAGE-EXISTS",
 )
 @anyio_both
-async def test_memory_entries_are_loaded_lazily_and_belong_to_their_snapshot() -> None:
+async def test_memory_entries_are_a_section_of_the_session_and_each_can_be_read_alone() -> None:
     store = FaultyStore(MemoryStore())
     async with _session(Agent(), store) as session:
         await session.memory.set("prefs", {"theme": "dark"})
@@ -322,17 +321,13 @@ async def test_memory_entries_are_loaded_lazily_and_belong_to_their_snapshot() -
     store.calls.clear()
     assert await _session(Agent(), store).exists()
     assert {call.method for call in store.calls} == {"history"}, "nothing was loaded"
+    assert [meta.session_id for meta in await store.list()] == ["my-assistant"]
+    assert await store.section("my-assistant", "memory", "prefs") == {"theme": "dark"}
     async with _session(Agent(), store) as session:
-        assert not session.memory.is_loaded
-        assert session.memory.pin is not None
-        assert (session.memory.pin.entries, session.memory.pin.size_bytes) == (2, 1002 + 17)
-        assert memory_id("my-assistant") not in {call.session_id for call in store.calls}
-        assert await session.memory.get("prefs") == {"theme": "dark"}
+        assert (session.memory.entries, session.memory.size_bytes) == (2, 1002 + 17)
         assert await session.memory.get("nothing", "default") == "default"
         assert await session.memory.keys() == ("big", "prefs")
-        await session.save()
-    used = [call.method for call in store.calls if call.session_id == memory_id("my-assistant")]
-    assert "save" not in used
+        assert not (await session.save()).written
 
 
 @pytest.mark.requirement("MANAGER-PERSIST-ENTRY")
@@ -348,7 +343,7 @@ async def test_an_unchanged_entry_is_never_written_again() -> None:
             await session.save()
         await session.memory.set("small", 5)
         last = await session.save()
-    metas = await store.history(memory_id("my-assistant"))
+    metas = await store.history("my-assistant")
     assert len(metas) == 6
     assert all(meta.size_bytes < 2000 for meta in metas[:-1])
     assert last.size_bytes < 10_000
@@ -364,59 +359,41 @@ async def test_changed_entries_are_written_each_time() -> None:
         for round_ in (1, 2, 3):
             await session.memory.set("step", round_)
             await diary.wait_for(SnapshotSkipped, len(diary.of(SnapshotSkipped)) + 2)  # by now, nothing is left
-            assert (await store.load(memory_id("my-assistant"))).memory == {"step": round_}
-    written = [
-        call for call in store.calls if (call.method, call.session_id) == ("save", memory_id("my-assistant"))
-    ]
-    assert len(written) == 3
+            assert (await store.load("my-assistant")).memory == {"step": round_}
 
 
-def _read_and_written() -> tuple[int, int]:
-    """How many bytes this process has read and written so far, of files and all else."""
+def _written() -> int:
+    """How many bytes this process has written so far, to files and all else."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(counts["rchar"]), int(counts["wchar"])
+    return int(counts["wchar"])
 
 
 @pytest.mark.requirement("ONERING-CARE-LAZY")
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system counts no bytes per process")
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @anyio_both
-async def test_opening_and_leaving_a_session_with_100_mb_of_entries_reads_and_writes_none_of_them(
+async def test_opening_and_leaving_a_session_with_100_mb_of_entries_writes_none_of_them(
     tmp_path: Path,
 ) -> None:
-    """As fast as without them, then, on any disk."""
     chance = random.Random(7)  # what repeats itself would be small on the disk
     entries = {f"entry {number}": chance.randbytes(1 << 19).hex() for number in range(100)}
     async with FilesystemStore(tmp_path, background=False) as store:
-        now = datetime(2026, 11, 16, tzinfo=UTC)
-        await store.save(make_snapshot(session_id=memory_id("my-assistant"), memory=entries, updated_at=now))
-        pin = {"session_id": memory_id("my-assistant"), "seq": 1, "entries": 100, "size_bytes": 100 << 20}
-        await store.save(make_snapshot("hello", session_id="my-assistant", metadata={"working_memory": pin}))
+        await store.save(make_snapshot("hello", session_id="my-assistant", memory=entries))
     async with FilesystemStore(tmp_path, background=False) as store:
-        read, written = _read_and_written()
+        before = _written()
         agent = Agent()
         async with _session(agent, store) as session:
             assert session.report.messages == 1
             agent.chat("more")
-            assert session.memory.pin is not None
-            assert session.memory.pin.size_bytes == 100 << 20
-        assert not session.memory.is_loaded
-        read, written = (after - before for after, before in zip(_read_and_written(), (read, written), strict=True))
-        assert read < 1 << 20
-        assert written < 1 << 20
+        assert _written() - before < 1 << 20
         assert (await session.memory.get("entry 7")) == entries["entry 7"]
 
 
 @anyio_both
-async def test_unused_memory_is_not_touched() -> None:
-    store = FaultyStore(MemoryStore())
+async def test_deleted_entry_is_gone_after_the_next_save() -> None:
+    store = MemoryStore()
     async with _session(Agent(), store) as session:
         await session.memory.set("note", 1)
-    store.calls.clear()
-    agent = Agent()
-    async with _session(agent, store):
-        agent.chat("hello")
-    assert memory_id("my-assistant") not in {call.session_id for call in store.calls}
     async with _session(Agent(), store) as session:
         assert await session.memory.get("note") == 1
         assert await session.memory.delete("note")
@@ -431,8 +408,7 @@ async def test_memory_and_session_are_restored_from_the_same_moment() -> None:
     async with _session(agent, store, **_MANUAL) as session:
         await session.memory.set("step", 1)
         await session.save()
-        await session.memory.set("step", 2)
-        await session.memory.save()  # and then the process died, before the session itself was saved
+        await session.memory.set("step", 2)  # and then the process died
     async with _session(Agent(), store) as session:
         assert await session.memory.get("step") == 1
         await session.memory.set("step", 3)
@@ -457,33 +433,46 @@ async def test_fork_copies_the_memory_and_develops_separately() -> None:
         assert sorted(await branch.memory.keys()) == ["own", "shared"]
 
 
+async def _left_by_0_2_0(store: MemoryStore, seq: int = 1) -> None:
+    """A session whose memory is in a second one, in which a later snapshot was saved before the process died."""
+    memory = make_snapshot(
+        session_id="my-assistant+memory", provider_type="memory", memory={"fields": {"value": 1}}
+    )
+    await store.save(memory)
+    await store.save(memory.evolve(memory={"fields": {"value": 2}}))
+    pin = {"session_id": "my-assistant+memory", "seq": seq, "entries": 1, "size_bytes": 12}
+    await store.save(make_snapshot("hello", session_id="my-assistant", metadata={"working_memory": pin}))
+
+
+@pytest.mark.requirement("MANAGER-PERSIST-OLD-MEMORY")
 @anyio_both
-async def test_memory_whose_snapshot_was_forgotten_falls_back_to_the_newest(
+async def test_memory_that_release_0_2_stored_beside_the_session_moves_into_it_with_the_next_save() -> None:
+    store = MemoryStore()
+    await _left_by_0_2_0(store)
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("fields") == {"value": 1}
+        await session.memory.set("more", 2)
+    assert len(await store.history("my-assistant+memory")) == 2, "nothing more is written there"
+    await store.delete("my-assistant+memory")
+    async with _session(Agent(), store) as session:
+        assert await session.memory.get("fields") == {"value": 1}
+        assert await session.memory.get("more") == 2
+        assert await session.memory.about("fields") == {}
+        assert await session.delete()
+
+
+@anyio_both
+async def test_old_memory_whose_snapshot_was_forgotten_falls_back_to_the_newest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = MemoryStore()
+    await _left_by_0_2_0(store, seq=99)
+    async with _session(Agent(), store, save_on_exit=False) as session:
+        assert await session.memory.get("fields") == {"value": 2}
+    await store.delete("my-assistant+memory")
     async with _session(Agent(), store) as session:
-        await session.memory.set("step", 1)
-    snapshot = await store.load("my-assistant")
-    pin = {**snapshot.metadata["working_memory"], "seq": 99}
-    await store.save(snapshot.evolve(metadata={**snapshot.metadata, "working_memory": pin}))
-    async with _session(Agent(), store) as session:
-        assert await session.memory.get("step") == 1
-    await store.delete(memory_id("my-assistant"))
-    async with _session(Agent(), store) as session:
-        session.memory.reset(session.memory.pin)
         assert await session.memory.keys() == ()
     assert "forgotten" in caplog.text
-
-
-@anyio_both
-async def test_memory_history_is_trimmed_too() -> None:
-    store = MemoryStore()
-    async with _session(Agent(), store, **_MANUAL) as session:
-        for number in range(40):
-            await session.memory.set("step", number)
-            await session.save()
-    assert len(await store.history(memory_id("my-assistant"))) <= 15
 
 
 @anyio_both

@@ -175,7 +175,7 @@ def test_unversioned_state_is_migrated_and_an_unknown_version_is_named(user: Use
     "ONERING-PLACE-SESSION",
     "ONERING-GOAL-PLACE",
 )
-async def test_session_works_with_and_without_memory_stored_beside_the_agent(tmp_path: Path) -> None:
+async def test_session_works_with_and_without_memory(tmp_path: Path) -> None:
     store = tmp_path / "store"
     async with persistent_session(Agent(), agent_id="without", store=store) as session:
         session.agent.chat("hello")  # type: ignore[attr-defined]
@@ -187,7 +187,8 @@ async def test_session_works_with_and_without_memory_stored_beside_the_agent(tmp
         plain, kept = await opened.load("without"), await opened.load("with")
     assert (dict(plain.memory), dict(plain.plugins)) == ({}, {})
     assert (dict(kept.plugins), kept.version) == ({"notes": {"open": [1]}}, 2)
-    assert {path.name for path in (store / "sessions").iterdir()} == {"without", "with", "with%2bmemory"}
+    assert dict(kept.memory) == {"preferences": {"theme": "dark"}}
+    assert {path.name for path in (store / "sessions").iterdir()} == {"without", "with"}
     async with persistent_session(Agent(), agent_id="with", store=store) as session:
         assert await session.memory.get("preferences") == {"theme": "dark"}
         assert await session.delete()

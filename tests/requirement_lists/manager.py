@@ -125,8 +125,9 @@ _EVENTS = section(
 _ONE_LINE = section(
     "snapshot_plugin/manager: persistent_session",
     done("MANAGER-PERSIST-PLUGIN", "A plugin that fails to restore is reported and the rest goes on."),
-    done("MANAGER-PERSIST-LAZY", "Memory entries are loaded when they are asked for."),
+    done("MANAGER-PERSIST-LAZY", "A memory entry can be read alone."),
     done("MANAGER-PERSIST-ENTRY", "A memory entry that did not change is not written again."),
+    done("MANAGER-PERSIST-OLD-MEMORY", "Memory that 0.2 stored in a session of its own moves with the next save."),
 )
 
 _PAGES = section(

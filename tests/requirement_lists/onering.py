@@ -21,7 +21,10 @@ _PLACE = section(
     _PAGE + "Storage Location",
     done("ONERING-PLACE-PER-AGENT", "Each agent id has a place of its own."),
     done("ONERING-PLACE-SESSION", "The session's state is kept there."),
-    done("ONERING-PLACE-MEMORY", "Working-memory entries are kept apart from the session's other state."),
+    done(
+        "ONERING-PLACE-MEMORY",
+        "Working-memory entries are a section of their own, apart from the session's other state.",
+    ),
     done("ONERING-PLACE-PLUGINS", "Each plugin's state is kept by itself."),
     done("ONERING-PLACE-PLATFORM", "The default place follows the platform's own rules."),
 )
@@ -30,7 +33,7 @@ _LAYERS = section(
     _PAGE + "Layer Diagram",
     done("ONERING-LAYER-ONE-WAY", "The domain knows nothing of files: layers depend in one direction."),
     done("ONERING-LAYER-ATOMIC", "A write happens whole or not at all."),
-    done("ONERING-LAYER-LAZY", "Memory entries are loaded when they are needed."),
+    done("ONERING-LAYER-LAZY", "A memory entry can be read alone when it is needed."),
     done("ONERING-LAYER-FLUSH", "Changed memory entries are written periodically."),
 )
 
