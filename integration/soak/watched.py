@@ -39,7 +39,10 @@ def in_one_thread() -> Iterator[None]:
         job.do()
         job.way_back.put(job)
 
-    with patch.object(anyio.to_thread, "run_sync", here), patch.object(hop._threads, "take", done_here):  # noqa: SLF001 — from inside
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(patch.object(anyio.to_thread, "run_sync", here))
+        for threads in (hop._threads, hop._threads_in_turn):  # noqa: SLF001 — from inside
+            patches.enter_context(patch.object(threads, "take", done_here))
         yield
 
 

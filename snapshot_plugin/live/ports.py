@@ -1,11 +1,10 @@
-"""The contracts of live sessions: `LivePlace` and `Hold`, `Reducer`, `Reports`; and the context they share.
+"""The contracts of live sessions: `LivePlace` and `Hold`, `Reducer`; and the context they share.
 
 `snapshot_plugin.testing.LiveContract` checks a `LivePlace` against its contract.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from snapshot_plugin.live.spool_format import Record
-from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.codec.encrypt import SessionKeys
+    from snapshot_plugin.live.events import Reporter
     from snapshot_plugin.live.lease import Owner
-    from snapshot_plugin.live.recovery import Recovered
     from snapshot_plugin.live.session import LiveSession
     from snapshot_plugin.store.postgres.live_rows import LiveRows
     from snapshot_plugin.store.sync import SyncStore
@@ -34,11 +32,9 @@ __all__ = [
     "LivePlace",
     "LocalPlace",
     "LocalStore",
-    "LogReports",
     "Record",
     "Reduce",
     "Reducer",
-    "Reports",
     "StoreWithRows",
 ]
 
@@ -187,24 +183,6 @@ class Reducer(Protocol):
         """The session as it is now."""
 
 
-class Reports(Protocol):
-    """Receives what happens to live sessions. Called from any thread; must be quick and must not raise."""
-
-    def created(self, ref: SnapshotRef, *, trigger: str, tags: tuple[str, ...], duration: float) -> None:
-        """A snapshot is durable. Its notices name any write by another process in between."""
-
-    def skipped(self, session_id: str, *, reason: str, trigger: str = "auto") -> None:
-        """Nothing had to be written."""
-
-    def failed(
-        self, session_id: str, operation: str, error: Exception, *, failures: int = 1, retry_in: float | None = None
-    ) -> None:
-        """*operation* (``spool``, ``save``) failed; it is retried."""
-
-    def recovered(self, recovered: Recovered) -> None:
-        """A dead owner's spool was recovered into a snapshot, or could not be."""
-
-
 @runtime_checkable
 class LocalPlace(Protocol):
     """A store with a directory per session, which holds the spool and the lease."""
@@ -233,43 +211,19 @@ class StoreWithRows(Protocol):
         """What seals this session's bytes; None in a plain store."""
 
 
-log = logging.getLogger("snapshot_plugin.live")
-
-
-class LogReports:
-    """The default `Reports`: failures are logged with ids and reasons, never with message content."""
-
-    def created(self, ref: SnapshotRef, **_about: Any) -> None:
-        """See `Reports`."""
-        for notice in ref.notices:
-            log.warning("session %s: %s", ref.session_id, notice)
-
-    def skipped(self, session_id: str, **about: Any) -> None:
-        """See `Reports`."""
-
-    def failed(self, session_id: str, operation: str, error: Exception, **_about: Any) -> None:
-        """See `Reports`."""
-        log.warning("session %s: %s failed: %s", session_id, operation, error)
-
-    def recovered(self, recovered: Recovered) -> None:
-        """See `Reports`."""
-        if recovered.problem:
-            log.warning("session %s was not all recovered: %s", recovered.session_id, recovered.problem)
-
-
 @dataclass
 class LiveContext:
     """What the live sessions of one process share."""
 
+    store: SyncStore
     place: LivePlace | None
     """Where leases and spools are kept; None if the store has no such place."""
     owner: Callable[[], Owner]
     """Returns this process, to be named in leases."""
+    report: Reporter
+    """Tells what happens."""
     shared: bool = False
     """Whether other machines may write to the store."""
-    store: SyncStore | None = None
-    """Used by `LiveSession.save`. Async callers run a session's steps with their own store instead."""
-    reports: Reports = field(default_factory=LogReports)
     clock: Callable[[], datetime] = utc_now
     reducers: Mapping[str, Reduce] = field(default_factory=dict)
     recorded: Callable[[], None] = lambda: None

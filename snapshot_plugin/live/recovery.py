@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from itertools import groupby
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from snapshot_plugin.errors import Damaged, InvalidSnapshot, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.blocking import blocking_store, in_thread_with
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
 from snapshot_plugin.live.spool_format import unsaved
-from snapshot_plugin.live.storing import Blocking, Steps, StoreCall, run_async
 from snapshot_plugin.model.content import TextBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot, upto_of, with_upto
-from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
+from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.hop import in_thread
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KNOWN",
+    "Head",
     "Recovered",
     "Spooled",
     "recover",
@@ -91,14 +91,22 @@ async def recover_if_abandoned(
 
     A session that could not be locked in time is reported, with a problem.
     """
-    place = place_of(store)
+    place, calls = place_of(store), blocking_store(store)
     if place is None:
         return None
+    return await in_thread_with(calls, _recover_if_abandoned, calls, place, session_id, reducers, now)
+
+
+def _recover_if_abandoned(
+    store: SyncStore, place: LivePlace, session_id: str, reducers: Mapping[str, Reduce], now: datetime
+) -> Recovered | None:
     try:
-        return await run_async(_recover_abandoned(place, session_id, reducers, now), store)
+        if not place.is_abandoned(session_id):
+            return None
+        return _recover_abandoned(store, place, session_id, reducers, now)
     except SessionLocked as error:
         # Usually another process took it just now. If not, nobody else recovers it.
-        if not await in_thread(place.is_abandoned, session_id):
+        if not place.is_abandoned(session_id):
             return None
         return Recovered(session_id=session_id, problem=error.message)
     except SnapshotError as error:
@@ -106,79 +114,86 @@ async def recover_if_abandoned(
 
 
 def _recover_abandoned(
-    place: LivePlace, session_id: str, reducers: Mapping[str, Reduce], now: datetime
-) -> Steps[Recovered | None]:
-    if not (yield Blocking(place.is_abandoned, (session_id,))):
-        return None
-    hold: Hold = yield Blocking(place.take, (session_id, Owner.this_process(since=now)), methodcaller("hand_back"))
+    store: SyncStore, place: LivePlace, session_id: str, reducers: Mapping[str, Reduce], now: datetime
+) -> Recovered | None:
+    hold = place.take(session_id, Owner.this_process(since=now))
     try:
-        recovered = yield from _recovered(session_id, hold, reducers, now)
+        recovered, _ = _recovered(store, _head(store, session_id), hold, reducers, now)
     except SnapshotError as error:
         hold.hand_back()
         return Recovered(session_id=session_id, problem=error.message, previous_owner=hold.previous)
     except BaseException:
         hold.hand_back()
         raise
-    yield Blocking(hold.release)
-    return recovered if recovered != Recovered(session_id=session_id) else None
+    hold.release()
+    return recovered
+
+
+class Head(NamedTuple):
+    """The newest undamaged snapshot of a session and its receipt, if there is one."""
+
+    session_id: str
+    snapshot: SessionSnapshot | None = None
+    ref: SnapshotRef | None = None
+    base: int | None = 0
+    """What a save on top of it must pass."""
 
 
 def recover_hold(
-    session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now: datetime
-) -> Steps[Recovered | None]:
+    store: SyncStore, session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now: datetime
+) -> tuple[Recovered | None, Head]:
     """Recover the session of *hold*, which the caller is about to record. None if there was nothing to do.
 
-    Afterwards the head contains every record of the spool, and numbers continue after the head's. If records cannot
-    be applied, the whole spool is set aside, and `Recovered.problem` says where.
+    The session is read once. The head that is returned contains every record of the spool, and numbers continue
+    after it. If records cannot be applied, the whole spool is set aside, and `Recovered.problem` says where.
 
     Raises:
         SnapshotError: a failure that a retry may fix (disk, key, newer release); the spool is unchanged.
     """
+    head, damaged = Head(session_id), None
     try:
-        recovered = yield from _recovered(session_id, hold, reducers, now)
+        head = _head(store, session_id)
+    except Damaged as error:
+        damaged = error
+    if hold.previous is None and hold.damage is None and hold.last == upto_of(head.snapshot):
+        return None, head
+    try:
+        if damaged is not None:
+            raise damaged
+        return _recovered(store, head, hold, reducers, now)
     except (InvalidSnapshot, Damaged) as error:
-        try:
-            upto = upto_of((yield from _head(session_id)).snapshot)
-        except Damaged:
-            upto = 0
-        aside = yield Blocking(hold.set_aside, (upto,))
-        problem = f"{error.message}; the spool is kept as {aside}"
-        return Recovered(session_id=session_id, problem=problem, previous_owner=hold.previous)
-    return recovered if recovered != Recovered(session_id=session_id) else None
+        problem = f"{error.message}; the spool is kept as {hold.set_aside(upto_of(head.snapshot))}"
+        return Recovered(session_id=session_id, problem=problem, previous_owner=hold.previous), head
 
 
-def _recovered(session_id: str, hold: Hold, reducers: Mapping[str, Reduce], now: datetime) -> Steps[Recovered]:
-    head = yield from _head(session_id)
-    records = hold.unsaved(upto_of(head.snapshot))
+def _recovered(
+    store: SyncStore, head: Head, hold: Hold, reducers: Mapping[str, Reduce], now: datetime
+) -> tuple[Recovered | None, Head]:
+    session_id, records = head.session_id, hold.unsaved(upto_of(head.snapshot))
     ref: SnapshotRef | None = None
     if records:
         begun = hold.previous.since if hold.previous else now
         start = head.snapshot or SessionSnapshot(session_id=session_id, created_at=begun, updated_at=now)
-        snapshot = yield Blocking(_snapshot_of, (start, records, reducers, now))
-        ref = yield StoreCall("save", (snapshot,), {"trigger": "recovered", "base": head.base})
-    problem = yield Blocking(_drop, (hold, records[-1].n if records else upto_of(head.snapshot)))
-    return Recovered(
+        snapshot = _snapshot_of(start, records, reducers, now)
+        ref = store.save(snapshot, trigger="recovered", base=head.base)
+        head = Head(session_id, snapshot, ref, ref.seq)
+    problem = _drop(hold, upto_of(head.snapshot))
+    recovered = Recovered(
         session_id=session_id,
         records=len(records),
         ref=ref,
         problem=hold.damage or problem,
         previous_owner=hold.previous,
     )
+    return (recovered if recovered != Recovered(session_id=session_id) else None), head
 
 
-class _Head(NamedTuple):
-    """The newest undamaged snapshot, and the base that a save on top of it must pass."""
-
-    snapshot: SessionSnapshot | None
-    base: int | None
-
-
-def _head(session_id: str) -> Steps[_Head]:
+def _head(store: SyncStore, session_id: str) -> Head:
     try:
-        found: StoredSnapshot = yield StoreCall("read", (session_id,))
+        found = store.read(session_id)
     except SnapshotNotFound:
-        return _Head(None, 0)
-    return _Head(found.snapshot, None if found.skipped else found.ref.seq)
+        return Head(session_id)
+    return Head(session_id, found.snapshot, found.ref, None if found.skipped else found.ref.seq)
 
 
 def _snapshot_of(

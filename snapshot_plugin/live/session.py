@@ -13,30 +13,22 @@ How it handles failures:
 * **Every stored snapshot is damaged.** A full snapshot is written from memory.
 * **The last save fails.** The spool stays, and the outcome says ``failed``.
 
-Store calls and disk waits are written as `Steps`, which run both in threads and in event loops.
+Everything is synchronous and may block; event loops call it in a worker thread.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from snapshot_plugin.errors import (
-    Damaged,
-    Fenced,
-    InvalidInput,
-    SnapshotError,
-    SnapshotNotFound,
-    StoreUnavailable,
-)
+from snapshot_plugin.errors import Fenced, InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.live.label import typed_label
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.ports import Hold, LiveContext, Reducer
 from snapshot_plugin.live.recovery import recover_hold
-from snapshot_plugin.live.storing import LeasedSpool, Mark, NewestSave, Steps, StoreCall, run, storing
+from snapshot_plugin.live.storing import LeasedSpool, Mark, NewestSave, store_snapshot
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot, upto_of, with_upto
 from snapshot_plugin.model.times import rfc3339
@@ -50,8 +42,8 @@ __all__ = ["LiveSession", "Mark"]
 class LiveSession:
     """A leased session that is being recorded. Any thread may use it.
 
-    Its state is either reduced from the events it records (*reducer*), or passed to `saving` by the caller; then
-    `record` only spools.
+    Its state is either reduced from the events it records (*reducer*), or passed to `save_snapshot` by the caller;
+    then `record` only spools.
 
     Args:
         session_id: this package's id for the session; it never changes.
@@ -81,12 +73,12 @@ class LiveSession:
         self._saved: NewestSave | None = None
         self._lock = self._spool.lock
         """Also keeps spool and reducer in the same order."""
-        self._saving = forks.lock()
+        self._saving, self._taking = forks.lock(), forks.lock()
         self._changes = self._saved_changes = 0
         """How often the session has changed, and how many of these changes a snapshot holds."""
         self._is_scheduled = self._is_closed = False
 
-    def continue_from(self, stored: StoredSnapshot, reducer: Reducer | None = None) -> None:
+    def continue_from(self, stored: StoredSnapshot | NewestSave, reducer: Reducer | None = None) -> None:
         """Continue from *stored*: the next save builds on it, and *reducer* starts from it."""
         self._reducer = reducer or self._reducer
         self._saved = NewestSave(stored.ref, stored.snapshot)
@@ -147,45 +139,46 @@ class LiveSession:
 
     # The lease -------------------------------------------------------------------------------------------
 
-    def taking(self) -> Steps[StoredSnapshot | None]:
+    def take(self) -> NewestSave | None:
         """Take the lease, unless it is held and valid, and recover a dead owner's records from the spool.
 
-        Returns the newest snapshot, if it was read and nothing was recovered.
+        Returns the newest snapshot with these records, if the lease was taken and there is one.
 
         Raises:
             SessionLocked: another process owns the session.
             Fenced: another process took it over from this one.
             StoreUnavailable: the disk refused; the caller may retry.
         """
-        hold = yield from self._spool.taking()
+        with self._taking:
+            return self._take()
+
+    def _take(self) -> NewestSave | None:
+        hold = self._spool.take()
         if hold is None:
             return None
+        context = self._context
         try:
-            newest = yield from self._recovering(hold)
+            recovered, head = recover_hold(context.store, self.session_id, hold, context.reducers, context.clock())
         except BaseException:
             hold.hand_back()
             raise
         self._spool.use(hold)
         self._untroubled()
-        return newest
-
-    def _recovering(self, hold: Hold) -> Steps[StoredSnapshot | None]:
-        """Recover a dead owner's records. If the spool holds nothing new, return the newest snapshot instead."""
-        newest: StoredSnapshot | None = None
-        with suppress(SnapshotNotFound, Damaged):
-            newest = yield StoreCall("read", (self.session_id,))
-        is_clean = hold.previous is None and hold.damage is None
-        if is_clean and hold.last == upto_of(newest.snapshot if newest else None):
-            return newest
-        context = self._context
-        recovered = yield from recover_hold(self.session_id, hold, context.reducers, context.clock())
         if recovered is not None:
-            context.reports.recovered(recovered)
-        return None
+            context.report.recovered(recovered)
+        return NewestSave(head.ref, head.snapshot) if head.ref and head.snapshot else None
 
     def release(self) -> None:
         """Release the lease as properly stopped, without a save. Records stay in the spool."""
         self._spool.release()
+
+    def hand_back(self) -> None:
+        """Release the lease as if it had not been taken."""
+        self._spool.hand_back()
+
+    def end(self) -> None:
+        """Refuse all further saves: one that still waits in a thread must not take the lease again."""
+        self._is_closed = True
 
     def _overtaken(self) -> None:
         text = f"another process took session {self.session_id!r} over"
@@ -257,14 +250,18 @@ class LiveSession:
         return False
 
     def _try_to_take(self) -> None:
-        """Retry taking the lease, for hosts that call from threads. An event loop retries before the next save."""
-        if self._context.place is None or self._context.store is None or self._is_closed:
+        """Retry taking the lease, if the events are all there is: other sessions retry before the next save."""
+        if self._context.place is None or self._reducer is None or self._is_closed:
             return
+        if not self._taking.acquire(blocking=False):
+            return  # another thread takes it, and may wait for the lock that this one has
         try:
-            run(self.taking(), self._context.store)
+            self._take()
         except SnapshotError as error:
             if str(error) != str(self.trouble):  # reported once, not at every event
                 self.failed("spool", error)
+        finally:
+            self._taking.release()
 
     def make_durable(self) -> bool:
         """Make what was recorded survive a power cut: in the spool or, if that has a gap, in a snapshot.
@@ -274,16 +271,12 @@ class LiveSession:
         is_flushed = self.flush()
         if self.is_recorded:
             return is_flushed
-        return self._context.store is not None and self.save().status == "saved"
+        return self.save().status == "saved"
 
     def flush(self) -> bool:
         """Make what was recorded survive a power cut. Returns whether it succeeded; a failure is reported."""
-        return run(self.flushing(), None)
-
-    def flushing(self) -> Steps[bool]:
-        """`flush`, as steps."""
         try:
-            return (yield from self._spool.flushing())
+            return self._spool.flush()
         except SnapshotError as error:
             if isinstance(error, Fenced):
                 self.must_be_saved()  # the spool file with the last records was deleted
@@ -323,7 +316,7 @@ class LiveSession:
     def failed(self, operation: str, error: SnapshotError) -> None:
         """Report that *operation* failed and the session is not recorded at the moment."""
         self.trouble = error
-        self._context.reports.failed(self.session_id, operation, error)
+        self._context.report.failed(self.session_id, operation, error)
 
     def trouble_changed(self) -> bool:
         """Whether `trouble` began or ended since the last call, so that the host can tell its client."""
@@ -349,7 +342,7 @@ class LiveSession:
         try:
             return Outcome.saved(self.save_or_raise(trigger, tags))
         except Exception as error:  # noqa: BLE001 — returned in the outcome
-            self._context.reports.failed(self.session_id, "save", error)
+            self._context.report.failed(self.session_id, "save", error)
             return Outcome.failed(self.session_id, error)
 
     def save_or_raise(self, trigger: str = "event", tags: Sequence[str] = ()) -> SnapshotRef:
@@ -361,24 +354,58 @@ class LiveSession:
         self._catch_up()
         wanted = self._changes
         with self._saving:
-            if self._is_closed:
-                raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
+            self._must_not_be_closed()
             if self._saved_changes >= wanted and not tags and self.ref is not None:
                 return self.ref
-            return self._save_reduced(trigger, tuple(tags))
+            started = monotonic()
+            self.take()
+            with self._lock:
+                snapshot, mark, changes = self._reduced(), self.mark, self._changes
+            ref = self._store(snapshot, mark, trigger, tuple(tags), started)
+            self._saved_changes = changes
+            return ref
 
-    def _save_reduced(self, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
-        started = monotonic()
-        run(self.taking(), self._context.store)
-        with self._lock:
-            snapshot, mark, changes = self._reduced(), self.mark, self._changes
-        ref = run(self.saving(snapshot, mark, trigger, tags), self._context.store)
-        self._saved_changes = changes
-        if ref.written:
-            self._context.reports.created(ref, trigger=trigger, tags=tags, duration=monotonic() - started)
+    def save_snapshot(
+        self, snapshot: SessionSnapshot, mark: Mark, trigger: str, tags: Sequence[str] = ()
+    ) -> SnapshotRef:
+        """Save *snapshot*, which was taken at *mark*, for a session that is not reduced from its events.
+
+        Raises:
+            SnapshotError: it was not stored. Nothing has changed.
+        """
+        with self._saving:
+            self._must_not_be_closed()
+            started = monotonic()
+            self._catch_up()
+            self.take()
+            return self._store(snapshot, self._spool.current(mark), trigger, tuple(tags), started)
+
+    def _must_not_be_closed(self) -> None:
+        if self._is_closed:
+            raise SnapshotError(f"session {self.session_id!r} is not live any more", session_id=self.session_id)
+
+    def _store(
+        self, snapshot: SessionSnapshot, mark: Mark, trigger: str, tags: tuple[str, ...], started: float
+    ) -> SnapshotRef:
+        """Store *snapshot*, taken at *mark*, then drop the records it contains."""
+        self._is_scheduled = False
+        stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
+        context = self._context
+        saved = store_snapshot(context.store, stamped, self._saved, self._spool, trigger=trigger, tags=tags)
+        self._saved = saved
+        if saved.foreign_label:
+            self._keep_label(saved.foreign_label)
+        try:
+            self._spool.drop(mark)
+        except SnapshotError as error:  # harmless: recovery skips records that the snapshot contains
+            self.failed("spool", error)
         else:
-            self._context.reports.skipped(self.session_id, reason="unchanged", trigger=trigger)
-        return ref
+            self._untroubled()
+        if saved.ref.written:
+            context.report.created(saved.ref, trigger=trigger, tags=tags, duration=monotonic() - started)
+        else:
+            context.report.skipped(self.session_id, reason="unchanged", trigger=trigger)
+        return saved.ref
 
     async def save_as(self, trigger: str, tags: Sequence[str] = ()) -> Outcome:
         """As `save`, in a worker thread, for event loops."""
@@ -388,29 +415,6 @@ class LiveSession:
         """Run a scheduled save; returns whether it succeeded. Does nothing if nothing has changed."""
         self._is_scheduled = False
         return self._is_closed or self.save().status == "saved"
-
-    def saving(
-        self, snapshot: SessionSnapshot, mark: Mark, trigger: str, tags: tuple[str, ...]
-    ) -> Steps[SnapshotRef]:
-        """Store *snapshot*, taken at *mark*, then drop the records it contains. Do not call it concurrently.
-
-        Raises:
-            SnapshotError: it was not stored. Nothing has changed.
-        """
-        self._is_scheduled = False
-        self._catch_up()
-        stamped = snapshot if upto_of(snapshot) == mark.upto else with_upto(snapshot, mark.upto)
-        options = {"trigger": trigger, "tags": tags}
-        saved = self._saved = yield from storing(stamped, self._saved, options, self._spool)
-        if saved.foreign_label:
-            self._keep_label(saved.foreign_label)
-        try:
-            yield from self._spool.dropping(mark)
-        except SnapshotError as error:  # harmless: recovery skips records that the snapshot contains
-            self.failed("spool", error)
-        else:
-            self._untroubled()
-        return saved.ref
 
     def close(self, trigger: str = "exit", *, save: bool = True) -> Outcome:
         """Save for the last time and release the lease. If that fails, the outcome says what the spool keeps."""

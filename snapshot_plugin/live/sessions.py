@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SessionLocked, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.events import Event, Reporter, log_event
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
-from snapshot_plugin.live.ports import LiveContext, LogReports, Reduce, Reducer, Reports
+from snapshot_plugin.live.ports import LiveContext, Reduce, Reducer
 from snapshot_plugin.live.recovery import Spooled, with_spool
 from snapshot_plugin.live.schedule import FLUSH_INTERVAL, FlushThread, SaveThreads
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.storing import run
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -45,7 +45,7 @@ class LiveSessions:
         store: where snapshots go. A store without a live place (a bucket) has no leases and no spools: events are
             then only in the next snapshot, and durable ones are saved immediately.
         reducer: makes the reducer of a session, given the snapshot it continues from.
-        reports: receives saves, failures and recoveries; default: a log.
+        emit: receives what happens, from any thread; it must be quick and must not raise. Default: a log.
         clock: returns the time of day for timestamps.
         reducers: more reducers for recovery, by provider type.
         flush_interval: seconds between flushes: the most that a power cut can lose of an unfinished turn.
@@ -56,7 +56,7 @@ class LiveSessions:
         store: SnapshotStore,
         reducer: MakeReducer,
         *,
-        reports: Reports | None = None,
+        emit: Callable[[Event], object] = log_event,
         clock: Callable[[], datetime] = utc_now,
         reducers: Mapping[str, Reduce] | None = None,
         flush_interval: float = FLUSH_INTERVAL,
@@ -89,7 +89,7 @@ class LiveSessions:
             shared=self.is_shared,
             store=self.store,
             owner=self._owner,
-            reports=reports or LogReports(),
+            report=Reporter(emit, clock),
             clock=clock,
             reducers=reducers or {},
             recorded=self._flushes.wake,
@@ -137,7 +137,7 @@ class LiveSessions:
     def _begin(self, snapshot: SessionSnapshot, first: Mapping[str, Any] | None) -> LiveSession:
         live = LiveSession(snapshot.session_id, self._context, reducer=self._reducer(snapshot))
         try:
-            run(live.taking(), self.store)
+            live.take()
         except SessionLocked:
             raise
         except SnapshotError as error:  # the disk refused, or the key of the store is missing
@@ -176,7 +176,7 @@ class LiveSessions:
     def _resume(self, session_id: str) -> LiveSession:
         live = LiveSession(session_id, self._context)
         try:
-            stored = run(live.taking(), self.store) or self.store.read(session_id)
+            stored = live.take() or self.store.read(session_id)
             live.continue_from(stored, self._reducer(stored.snapshot))
         except BaseException:
             live.release()

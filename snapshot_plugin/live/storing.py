@@ -1,106 +1,37 @@
-"""How a live session is kept: its lease and spool (`LeasedSpool`), its snapshots (`storing`).
+"""How a live session is kept: its lease and spool (`LeasedSpool`), its snapshots (`store_snapshot`).
 
 If the disk refuses the lease, taking it is retried. A spool with a gap would be recovered as a wrong conversation,
 so after a refused write nothing more is spooled until a snapshot holds the missing records. Snapshots are stored
 even if another process wrote, deleted or damaged the session.
 
-Work with the store and the spool is written once, as `Steps`: a generator that yields each blocking call and is
-sent its result. `run` makes the calls in the calling thread, with a synchronous store; `run_async` awaits the
-store, and moves file work to a worker thread.
+Everything here is synchronous and may block. Event loops call it in a worker thread, in one hop.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from snapshot_plugin.errors import Conflict, Damaged, Fenced, SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.label import apply_label, carried_over, label_of
 from snapshot_plugin.live.ports import ExpiringHold, Hold, LiveContext, LivePlace
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store.base import SnapshotStore, StoredSnapshot
-from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.system import forks
 
 if TYPE_CHECKING:
     from snapshot_plugin.store.sync import SyncStore
 
-__all__ = ["Blocking", "LeasedSpool", "Mark", "NewestSave", "Steps", "StoreCall", "run", "run_async", "storing"]
+__all__ = ["LeasedSpool", "Mark", "NewestSave", "store_snapshot"]
 
-T = TypeVar("T")
 Fields = Mapping[str, Any]
 _MOST_LATE = 10_000
 """How many refused records are kept in memory, to append them once a save has closed the gap."""
 _MOST_REMEMBERED = 1000
 """How many of its own snapshots a session recognizes after a rollback of the store."""
-
-
-class StoreCall(NamedTuple):
-    """Call *method* of the store."""
-
-    method: str
-    args: tuple[Any, ...] = ()
-    options: Mapping[str, Any] = {}
-
-
-class Blocking(NamedTuple):
-    """Call *work*, which may block. *lost* gets the result if a cancellation prevents returning it."""
-
-    work: Callable[..., Any]
-    args: tuple[Any, ...] = ()
-    lost: Callable[[Any], object] | None = None
-
-
-Steps = Generator[StoreCall | Blocking, Any, T]
-
-
-def run(steps: Steps[T], store: SyncStore | None) -> T:
-    """Run *steps* in this thread. Returns or raises what they do."""
-
-    def carry_out(step: StoreCall | Blocking) -> Any:
-        if isinstance(step, StoreCall):
-            return getattr(store, step.method)(*step.args, **step.options)
-        return step.work(*step.args)
-
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = carry_out(step)
-            except BaseException as error:  # noqa: BLE001 — the steps handle it
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        value: T = end.value
-        return value
-
-
-async def run_async(steps: Steps[T], store: SnapshotStore) -> T:
-    """Run *steps* from an event loop without blocking it. Returns or raises what they do."""
-
-    async def carry_out(step: StoreCall | Blocking) -> Any:
-        if isinstance(step, StoreCall):
-            return await getattr(store, step.method)(*step.args, **step.options)
-        return await in_thread(step.work, *step.args, lost=step.lost)
-
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = await carry_out(step)
-            except BaseException as error:  # noqa: BLE001 — the steps handle it, cancellation too
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        value: T = end.value
-        return value
 
 
 class Mark(NamedTuple):
@@ -149,6 +80,8 @@ class LeasedSpool:
         self._on_overtaken, self._rolled_back = overtaken, rolled_back
         self._swapping = forks.lock()
         self._upto = 0
+        self._moved: tuple[Mark | None, Mark] = (None, Mark(0, 0))
+        """The position at which the lease was last taken again, in the old spool and in the new one."""
 
     @property
     def is_whole(self) -> bool:
@@ -176,7 +109,7 @@ class LeasedSpool:
         """The current position in the records."""
         return Mark(self.hold.last if self.hold else self._upto, self.refused)
 
-    def taking(self) -> Steps[Hold | None]:
+    def take(self) -> Hold | None:
         """Take the lease and the spool; None if they are held, or the store has no place for them. See `use`.
 
         If the session was deleted, or another owner had it, the lease is taken again.
@@ -189,15 +122,15 @@ class LeasedSpool:
         if self.fenced is not None:
             raise self.fenced
         place = self._context.place
-        if place is not None and self.hold is not None:
-            yield from self._taking_again(place, self.hold)
-        return None if place is None or self.hold is not None else (yield from self._taking_from(place))
+        if place is None:
+            return None
+        if self.hold is None:
+            return self._take_from(place)
+        self._take_again(place, self.hold)
+        return None
 
-    def _taking_from(self, place: LivePlace) -> Steps[Hold]:
-        hold: Hold = yield Blocking(
-            place.take, (self._session_id, self._context.owner()), methodcaller("hand_back")
-        )
-        return hold
+    def _take_from(self, place: LivePlace) -> Hold:
+        return place.take(self._session_id, self._context.owner())
 
     def use(self, hold: Hold) -> None:
         """Spool to *hold* from now on. Records that a dead owner left in it are already recovered."""
@@ -212,18 +145,25 @@ class LeasedSpool:
         self.fenced = Fenced(text, session_id=self._session_id)
         self._on_overtaken()
 
-    def _taking_again(self, place: LivePlace, old: Hold) -> Steps[None]:
+    def _take_again(self, place: LivePlace, old: Hold) -> None:
         """Take a new lease if the session was deleted, or another owner had it."""
-        if not (yield Blocking(lambda: old.is_fenced)):
+        if not old.is_fenced:
             return
         if self.fenced is not None:  # the check found another owner
             raise self.fenced
-        new = yield from self._taking_from(place)
+        new = self._take_from(place)
         with self.lock:
+            before = self.mark
             self.use(new)
             self.was_fenced = True
             self.refuse((None,))  # the records in the old spool are not in the new one
-        yield Blocking(old.release)
+            self._moved = (before, self.mark)
+        old.release()
+
+    def current(self, mark: Mark) -> Mark:
+        """*mark* in the spool that is held now: the same position, if the lease was taken again just after it."""
+        before, after = self._moved
+        return after if mark == before else mark
 
     def refuse(self, records: Sequence[Fields | None]) -> None:
         """Count records that the spool did not take. Until a snapshot holds them, nothing more is appended."""
@@ -239,7 +179,7 @@ class LeasedSpool:
         # Without leases, on several machines, a rename cannot be distinguished from a second owner.
         return has_saved and not self._context.shared
 
-    def flushing(self) -> Steps[bool]:
+    def flush(self) -> bool:
         """Make the spooled records survive a power cut; False without a spool.
 
         Raises:
@@ -249,26 +189,25 @@ class LeasedSpool:
         if hold is None:
             return False
         try:
-            yield Blocking(hold.flush)
+            hold.flush()
         except SnapshotError:
             if self.hold is hold:
                 raise
         return True  # or the hold was released meanwhile, which flushes
 
-    def dropping(self, taken: Mark) -> Steps[None]:
+    def drop(self, taken: Mark) -> None:
         """Drop the records that a stored snapshot, taken at *taken*, contains.
+
+        Then append the records that were refused while the snapshot was stored, to close the gap.
 
         Raises:
             SnapshotError: the spool refused. No harm: recovery skips records that the snapshot contains.
         """
         self._upto = taken.upto
-        if self.hold is None:
+        hold = self.hold
+        if hold is None:
             self.made_good = taken.refused
-        else:
-            yield Blocking(self._drop, (self.hold, taken))
-
-    def _drop(self, hold: Hold, taken: Mark) -> None:
-        """Truncate, then append the records that were refused while the snapshot was stored, to close the gap."""
+            return
         hold.truncate(taken.upto)
         with self.lock:
             self.made_good = taken.refused
@@ -282,6 +221,10 @@ class LeasedSpool:
     def fence(self, error: Fenced) -> None:
         """Hand the session back because another process took it over, and refuse to take it again."""
         self.fenced = error
+        self.hand_back()
+
+    def hand_back(self) -> None:
+        """Release the lease as if it had not been taken: a previous dead owner is still reported as dead."""
         if hold := self._without_hold():
             hold.hand_back()
 
@@ -305,40 +248,40 @@ class NewestSave(NamedTuple):
     """The label fields that another writer changed. The snapshot has them, and the session must keep them."""
 
 
-def storing(
-    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
-) -> Steps[NewestSave]:
+def store_snapshot(
+    store: SyncStore, snapshot: SessionSnapshot, before: NewestSave | None, spool: LeasedSpool, **options: Any
+) -> NewestSave:
     """Store *snapshot* as the session's newest.
 
     Args:
+        store: where to.
         snapshot: the session as it is now.
         before: the session's last save; the snapshot is stored on top of it.
-        options: passed to `SnapshotStore.save`.
         spool: the session's spool. A sole owner also saves on top of a snapshot that another process wrote.
+        options: passed to `SnapshotStore.save`.
 
     Raises:
         Fenced: another process took the session over. The spool is fenced.
         Conflict: another writer saved it, and may be a second owner.
         SnapshotError: it was not stored.
     """
-    saved = yield from _storing(snapshot, before, options, spool)
+    saved = _stored(store, snapshot, before, spool, options)
     spool.saved.append((saved.ref.seq, saved.ref.root))
     return saved
 
 
-def _storing(
-    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
-) -> Steps[NewestSave]:
+def _stored(
+    store: SyncStore, snapshot: SessionSnapshot, before: NewestSave | None, spool: LeasedSpool, options: Fields
+) -> NewestSave:
     was_fenced = spool.was_fenced
     if not was_fenced:
-        base = before.ref.seq if before else None
         try:
-            return NewestSave((yield StoreCall("save", (snapshot,), {**options, "base": base})), snapshot)
+            return NewestSave(store.save(snapshot, **options, base=before.ref.seq if before else None), snapshot)
         except Conflict:
             if not spool.is_sole_owner(has_saved=before is not None):
                 raise
     try:
-        saved = yield from _storing_on_top(snapshot, before, options, spool)
+        saved = _stored_on_top(store, snapshot, before, spool, options)
     except Fenced as error:
         if was_fenced:
             spool.fence(error)
@@ -347,12 +290,12 @@ def _storing(
     return saved
 
 
-def _storing_on_top(
-    snapshot: SessionSnapshot, before: NewestSave | None, options: Fields, spool: LeasedSpool
-) -> Steps[NewestSave]:
+def _stored_on_top(
+    store: SyncStore, snapshot: SessionSnapshot, before: NewestSave | None, spool: LeasedSpool, options: Fields
+) -> NewestSave:
     session_id, foreign = snapshot.session_id, {}
     try:
-        head: StoredSnapshot = yield StoreCall("read", (session_id,))
+        head = store.read(session_id)
     except SnapshotNotFound:
         base, notice = 0, "it was deleted while it was live, and was saved again from memory"
     except Damaged as error:
@@ -370,7 +313,7 @@ def _storing_on_top(
             notice = f"snapshot {base} is by another writer; saved on top of it"
             foreign = _label_changes(before, head.snapshot, snapshot)
             snapshot = apply_label(snapshot, foreign)
-    ref: SnapshotRef = yield StoreCall("save", (snapshot,), {**options, "base": base})
+    ref = store.save(snapshot, **options, base=base)
     return NewestSave(replace(ref, notices=(*ref.notices, notice)), snapshot, foreign)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import SessionLocked, SnapshotError
 from snapshot_plugin.live.outcome import Outcome
-from snapshot_plugin.live.schedule import Schedule
+from snapshot_plugin.live.schedule import FlushThread, Schedule
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
@@ -146,8 +145,8 @@ class ManagedSessions:
         self._context = context
         self._held: dict[str, ManagedSession] = {}
         self._auto: dict[str, AutoSnapshot] = {}
-        self._recorded = anyio.Event()
-        context.live.recorded = partial(context.in_loop, self._wake)
+        self.flushes = FlushThread(self.flush, interval=context.config.spool_flush_interval)
+        context.live.recorded, context.live.flush_due = self.flushes.wake, self.flushes.due
 
     # Holding ---------------------------------------------------------------------------------------------
 
@@ -170,6 +169,7 @@ class ManagedSessions:
             await managed.release(self._context.config.exit_timeout if within is None else within)
         if not managed.holders:
             self._held.pop(managed.session_id, None)
+            managed.live.end()
 
     @asynccontextmanager
     async def holding(self, session_id: str) -> AsyncIterator[ManagedSession]:
@@ -188,17 +188,10 @@ class ManagedSessions:
         """The sessions that are held here."""
         return [managed.live for managed in tuple(self._held.values())]
 
-    def _wake(self) -> None:
-        self._recorded.set()
-
-    async def keep_flushed(self, interval: float) -> None:
-        """Flush records within *interval* seconds after they are spooled; sleep while there are none."""
-        while True:
-            await self._recorded.wait()
-            await anyio.sleep(interval)
-            self._recorded = anyio.Event()
-            for managed in tuple(self._held.values()):
-                await managed.flush()
+    def flush(self) -> None:
+        """In a thread: make what was recorded survive a power cut."""
+        for live in self.live():
+            live.flush()
 
     # Saving automatically --------------------------------------------------------------------------------
 

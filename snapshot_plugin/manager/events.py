@@ -1,6 +1,7 @@
-"""Events about sessions, their subscribers, and the `Reporter` that emits them.
+"""The subscribers to events about sessions.
 
-A plain subscriber is called immediately, in the event loop. An ``async def`` subscriber has its own task and a
+Events may be emitted in any thread; subscribers are called in the manager's event loop. A plain subscriber is
+called immediately, if the event was emitted there. An ``async def`` subscriber has its own task and a
 bounded queue in the manager's task group and gets its events in order. An exception in a subscriber is logged,
 and the subscriber gets the next event. A subscriber that hangs delays no others: events that do not fit its queue
 are dropped and counted.
@@ -15,22 +16,24 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import InvalidInput
-from snapshot_plugin.live.outcome import describe, loggable
+from snapshot_plugin.live.events import (
+    Event,
+    PartNotKept,
+    SessionRecovered,
+    SessionRestored,
+    SnapshotCreated,
+    SnapshotFailed,
+    SnapshotSkipped,
+)
 from snapshot_plugin.manager.ports import is_failure
-from snapshot_plugin.model.value import Timestamp, Value
-
-if TYPE_CHECKING:
-    from snapshot_plugin.live.recovery import Recovered
-    from snapshot_plugin.manager.ports import Clock
-    from snapshot_plugin.model.meta import SnapshotRef
-    from snapshot_plugin.store.base import StoredSnapshot
 
 __all__ = [
     "Event",
@@ -53,95 +56,6 @@ QUEUE_SIZE = 1000
 """How many events may wait for a slow async subscriber."""
 
 
-class Event(Value):
-    """Something that happened to one session."""
-
-    name: ClassVar[str] = "event"
-    session_id: str
-    at: Timestamp
-
-
-class SnapshotCreated(Event):
-    """A snapshot is durable."""
-
-    name = "snapshot_created"
-    seq: int
-    """The number of the snapshot."""
-    size_bytes: int
-    duration: float
-    """Seconds the save took."""
-    trigger: str
-    """``manual``, ``interval``, ``event``, ``exit``, …"""
-    tags: tuple[str, ...] = ()
-    notices: tuple[str, ...] = ()
-    """Limits that were exceeded, or changes by other writers."""
-
-
-class SnapshotSkipped(Event):
-    """Nothing was written. Reasons: ``unchanged``, ``persistence_off``, ``no_local_place``."""
-
-    name = "snapshot_skipped"
-    reason: str
-    trigger: str = "auto"
-
-
-class SnapshotFailed(Event):
-    """An operation failed. The agent continues, and automatic saves are retried."""
-
-    name = "snapshot_failed"
-    operation: str
-    """``save``, ``spool``, ``lease``, ``retention``, ``restore`` or ``control`` (with ``*`` for all sessions)."""
-    code: str
-    """The code of the error."""
-    message: str
-    hint: str = ""
-    """What to do."""
-    retryable: bool = False
-    failures: int = 1
-    """Failures in a row."""
-    retry_in: float | None = None
-    """Seconds until the next try."""
-
-
-class PartNotKept(Event):
-    """A part of an agent's context could not be saved; the rest was saved."""
-
-    name = "part_not_kept"
-    part: str
-    """The part: ``tools``, ``history[3]``, …"""
-    reason: str
-
-
-class SessionRestored(Event):
-    """A session was restored."""
-
-    name = "session_restored"
-    seq: int
-    """The snapshot that was loaded."""
-    age: float
-    """How old that snapshot was, in seconds."""
-    grade: str
-    """``native-load``, ``native-resume``, ``context`` or ``fresh``."""
-    duration: float
-    """Seconds the restore took."""
-    skipped: int = 0
-    """How many newer snapshots are damaged."""
-    fell_back: str | None = None
-    """Why the session could not be loaded; None if it was."""
-
-
-class SessionRecovered(Event):
-    """A session whose process had died was found; the records in its spool are now a snapshot."""
-
-    name = "session_recovered"
-    records: int
-    """How many records were recovered."""
-    seq: int | None = None
-    """The snapshot that holds them."""
-    problem: str | None = None
-    """Why recovery failed; the spool is kept."""
-
-
 Subscriber = Callable[[Any], Awaitable[None] | None]
 
 
@@ -149,6 +63,8 @@ class EventBus:
     """Passes each event to the subscribers of its kind."""
 
     def __init__(self) -> None:
+        self.in_loop = LoopCalls()
+        """Makes calls in the event loop of the subscribers."""
         self._subscriptions: list[_Plain | _Queued] = []
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -168,7 +84,10 @@ class EventBus:
         return lambda: self._drop(subscription)
 
     def emit(self, event: Event) -> None:
-        """Pass *event* to all subscribers. Never raises, never waits."""
+        """Pass *event* to all subscribers, from any thread. Never raises, never waits."""
+        self.in_loop(self._deliver, event)
+
+    def _deliver(self, event: Event) -> None:
         for subscription in tuple(self._subscriptions):
             if not subscription.kinds or isinstance(event, subscription.kinds):
                 subscription.deliver(event)
@@ -176,6 +95,7 @@ class EventBus:
     def open(self, tasks: anyio.abc.TaskGroup) -> None:
         """Start serving async subscribers, beginning with the events emitted before."""
         self._tasks = tasks
+        self.in_loop.open()
         for subscription in self._queued():
             tasks.start_soon(subscription.run)
 
@@ -276,10 +196,20 @@ class LoopCalls:
     def __init__(self) -> None:
         self._soon: Callable[[Callable[[], object]], object] | None = None
         self._thread = 0
+        self._context = Context()
+        """Of the event loop: without it, anyio does not know which kind of loop runs a call."""
+        self._is_open = False
 
     def open(self) -> None:
-        """Use the event loop of the caller. Until then, calls are made at once."""
-        self._thread = threading.get_ident()
+        """Use the event loop of the caller from now on."""
+        self.use_this()
+        self._is_open = True
+
+    def use_this(self) -> None:
+        """Use the event loop of the caller, unless one was opened. Before, calls are made at once."""
+        if self._is_open:
+            return
+        self._thread, self._context = threading.get_ident(), copy_context()
         try:
             self._soon = asyncio.get_running_loop().call_soon_threadsafe
         except RuntimeError:
@@ -293,83 +223,4 @@ class LoopCalls:
             work(*args, **options)
         else:
             with suppress(RuntimeError):  # the loop has ended: nobody is left to be told
-                self._soon(partial(work, *args, **options))
-
-
-class Reporter:
-    """Emits events and logs failures: ids and reasons, never message content."""
-
-    def __init__(self, bus: EventBus, clock: Clock) -> None:
-        self._bus = bus
-        self._clock = clock
-
-    def created(self, ref: SnapshotRef, *, trigger: str, tags: tuple[str, ...], duration: float) -> None:
-        """A snapshot is durable."""
-        self._bus.emit(
-            SnapshotCreated(
-                session_id=ref.session_id,
-                at=self._clock(),
-                seq=ref.seq,
-                size_bytes=ref.size_bytes,
-                duration=duration,
-                trigger=trigger,
-                tags=tags,
-                notices=ref.notices,
-            )
-        )
-
-    def skipped(self, session_id: str, *, reason: str, trigger: str = "auto") -> None:
-        """Nothing was written, because nothing changed or persistence is off."""
-        self._bus.emit(SnapshotSkipped(session_id=session_id, at=self._clock(), reason=reason, trigger=trigger))
-
-    def failed(
-        self, session_id: str, operation: str, error: Exception, *, failures: int = 1, retry_in: float | None = None
-    ) -> None:
-        """Report a failed operation."""
-        about = describe(error)
-        _log.warning("session %s: %s failed (%s): %s", session_id, operation, about["code"], loggable(error))
-        self._bus.emit(
-            SnapshotFailed(
-                session_id=session_id,
-                at=self._clock(),
-                operation=operation,
-                failures=failures,
-                retry_in=retry_in,
-                **about,
-            )
-        )
-
-    def not_kept(self, session_id: str, part: str, reason: str) -> None:
-        """Report a part of an agent's context that could not be saved."""
-        _log.warning("session %s: %s is not kept: %s", session_id, part, reason)
-        self._bus.emit(PartNotKept(session_id=session_id, at=self._clock(), part=part, reason=reason))
-
-    def restored(
-        self, found: StoredSnapshot, *, grade: str, duration: float, fell_back: str | None = None
-    ) -> SessionRestored:
-        """Report a restored session. Its age is never negative, even if the clock was set back."""
-        now = self._clock()
-        event = SessionRestored(
-            session_id=found.ref.session_id,
-            at=now,
-            seq=found.ref.seq,
-            age=max(0.0, (now - found.snapshot.updated_at).total_seconds()),
-            grade=grade,
-            duration=duration,
-            skipped=len(found.skipped),
-            fell_back=fell_back,
-        )
-        self._bus.emit(event)
-        return event
-
-    def recovered(self, recovered: Recovered) -> None:
-        """Report a session that ended without a clean stop."""
-        self._bus.emit(
-            SessionRecovered(
-                session_id=recovered.session_id,
-                at=self._clock(),
-                records=recovered.records,
-                seq=recovered.ref.seq if recovered.ref else None,
-                problem=recovered.problem,
-            )
-        )
+                self._soon(partial(self._context.copy().run, partial(work, *args, **options)))

@@ -11,21 +11,21 @@ from functools import partial
 
 import anyio
 
+from snapshot_plugin.live.events import Event
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
-from snapshot_plugin.manager.events import LoopCalls
 from snapshot_plugin.manager.managed import ManagerContext
 from snapshot_plugin.store.hop import Abandoned, Deadline, in_thread
 
-__all__ = ["HostedSessions", "ReportsInLoop"]
+__all__ = ["HostedSessions"]
 
 
 class HostedSessions:
-    """The `LiveSessions` of a manager's hosts."""
+    """The `LiveSessions` of a manager's hosts. *emit* gets their events, from any thread."""
 
-    def __init__(self, context: ManagerContext) -> None:
-        self._context = context
+    def __init__(self, context: ManagerContext, emit: Callable[[Event], object]) -> None:
+        self._context, self._emit = context, emit
         self._all: list[LiveSessions] = []
 
     def __iter__(self) -> Iterator[LiveSession]:
@@ -37,7 +37,7 @@ class HostedSessions:
         sessions = LiveSessions(
             context.store,
             reducer,
-            reports=ReportsInLoop(context.report, context.in_loop),
+            emit=self._emit,
             clock=context.live.clock,
             reducers=context.live.reducers,
             flush_interval=context.config.spool_flush_interval,
@@ -73,13 +73,3 @@ class HostedSessions:
         """End the hosts' background threads."""
         for sessions in self._all:
             sessions.stop()
-
-
-class ReportsInLoop:
-    """Passes reports from any thread to *report* in the event loop. Never waits."""
-
-    def __init__(self, report: object, in_loop: LoopCalls) -> None:
-        self._report, self._in_loop = report, in_loop
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return partial(self._in_loop, getattr(self._report, name))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from snapshot_plugin.errors import StoreUnavailable
-from snapshot_plugin.live.ports import Reports
+from snapshot_plugin.live.events import Reporter
 from snapshot_plugin.live.session import LiveSession
 
 __all__ = ["watch_leases"]
@@ -17,14 +17,14 @@ _CHECK = 0.5
 _SHORTEST = 0.02
 
 
-async def watch_leases(live: Callable[[], Iterable[LiveSession]], reports: Reports) -> None:
+async def watch_leases(live: Callable[[], Iterable[LiveSession]], report: Reporter) -> None:
     """Report each lease when it has run out, once until it is renewed. Runs until it is cancelled."""
     over: set[str] = set()
     while True:
         left = {each.session_id: each.seconds_left for each in live()}
         was_over, over = over, {session_id for session_id, seconds in left.items() if seconds <= 0}
         for session_id in sorted(over - was_over):
-            reports.failed(session_id, "lease", _ran_out(session_id))
+            report.failed(session_id, "lease", _ran_out(session_id))
         soonest = min((seconds for seconds in left.values() if seconds > 0), default=_CHECK)
         await anyio.sleep(min(_CHECK, max(_SHORTEST, soonest)))
 

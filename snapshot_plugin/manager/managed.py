@@ -9,23 +9,25 @@ import inspect
 import json
 import math
 import operator
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import InvalidSnapshot, SnapshotError, StoreUnavailable
+from snapshot_plugin.live.blocking import in_thread_with
+from snapshot_plugin.live.events import Reporter
 from snapshot_plugin.live.label import apply_label, carried_over, typed_label
 from snapshot_plugin.live.ports import LiveContext
 from snapshot_plugin.live.schedule import STUCK
 from snapshot_plugin.live.session import LiveSession, Mark
 from snapshot_plugin.live.spool import encoded
-from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.events import LoopCalls, Reporter
+from snapshot_plugin.manager.events import LoopCalls
 from snapshot_plugin.manager.ports import Adapted, Snapshottable, is_failure
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
@@ -34,6 +36,7 @@ from snapshot_plugin.store.hop import Deadline, in_thread
 
 __all__ = ["ManagedSession", "ManagerContext", "SaveSlots", "ask", "is_same", "source_of"]
 
+T = TypeVar("T")
 _SPOOL = 5.0
 """Seconds until a record that is not spooled yet counts as not spooled."""
 _TAKES = 3
@@ -84,7 +87,7 @@ class ManagerContext:
     report: Reporter
     saves: SaveSlots
     live: LiveContext
-    in_loop: LoopCalls = field(default_factory=LoopCalls)
+    in_loop: LoopCalls
     deadline: Deadline = field(default_factory=Deadline)
     """Of the manager's own tasks. The task that saves a session has one of its own."""
     swept: dict[str, anyio.Event] = field(default_factory=dict)
@@ -116,13 +119,13 @@ class ManagedSession:
 
     def __init__(self, session_id: str, context: ManagerContext) -> None:
         self.session_id = session_id
-        self.live = LiveSession(session_id, context.live, keep_label=self._lay_over)
+        self.live = LiveSession(session_id, context.live, keep_label=partial(context.in_loop, self._lay_over))
         self.holders = 0
         self.starting = anyio.Lock()
         """Held by a caller that starts the session: one at a time."""
         self._context = context
-        self._taking, self._flushing, self._saving = anyio.Lock(), anyio.Lock(), anyio.Lock()
-        self._requested = self._covered = self._flushed = 0
+        self._taking, self._saving = anyio.Lock(), anyio.Lock()
+        self._requested = self._covered = 0
         self._source: object = None
         self._seen: _Seen | None = None
         self._overlay: Mapping[str, Any] = {}
@@ -144,7 +147,22 @@ class ManagedSession:
         async with self._taking:
             if swept := self._context.swept.get(self.session_id):
                 await swept.wait()
-            await run_async(self.live.taking(), self._context.store)
+            await self._in_thread(self._take, lost=self._give_back)
+
+    def _take(self) -> bool:
+        """In a thread: take the lease. Returns whether it was not held before."""
+        before = self.live.hold
+        self.live.take()
+        return before is None and self.live.hold is not None
+
+    def _give_back(self, is_new: bool) -> None:
+        if is_new:
+            self.live.hand_back()
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any, lost: Callable[[T], object] | None = None) -> T:
+        """Do work of the live session in one hop. What it reports is delivered in this event loop."""
+        self._context.in_loop.use_this()
+        return await in_thread_with(self._context.live.store, work, *args, lost=lost)
 
     async def try_to_take(self) -> None:
         """Like `take`, but a failing disk is only reported: the session starts, and every save tries again."""
@@ -152,14 +170,6 @@ class ManagedSession:
             await self.take()
         except StoreUnavailable as error:
             self.live.failed("spool", error)
-
-    async def flush(self) -> None:
-        """Make records durable. A disk error is reported, not raised."""
-        async with self._flushing:  # the flush in progress may cover this caller's records
-            last = self.live.mark.upto
-            if last != self._flushed:
-                self._flushed = last
-                await run_async(self.live.flushing(), self._context.store)
 
     async def spool(self, record: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> bool:
         """Spool *record* without blocking the event loop; see `SnapshotManager.spool`."""
@@ -257,30 +267,22 @@ class ManagedSession:
             return ref
 
     async def _save(self, session: Snapshottable, trigger: str, tags: tuple[str, ...]) -> SnapshotRef:
-        started = anyio.current_time()
-        if self.live.hold is None:
+        if self.live.hold is None and self._context.live.place is not None:
             await self.take()
         snapshot, mark = await self._taken(session)
-        newest, report = self.live.ref, self._context.report
+        newest = self.live.ref
         is_saved = newest is not None and not tags and not self.live.is_behind
         if newest is not None and is_saved and self._is_seen(snapshot, mark):  # without asking the disk
-            report.skipped(self.session_id, reason="unchanged", trigger=trigger)
+            self._context.report.skipped(self.session_id, reason="unchanged", trigger=trigger)
             return newest
-        await self.take()
-        if self.live.mark.refused != mark.refused:  # the lease was taken anew
-            snapshot, mark = await self._taken(session)
         if self._restored is not None:
             self._overlay = {**carried_over(self._restored, snapshot), **self._overlay}
             self._restored = None
         overlay = self._overlay
         async with self._context.saves.slot():
-            saving = self.live.saving(_laid_over(snapshot, overlay), mark, trigger, tags)
-            ref = await run_async(saving, self._context.store)
+            labelled = _laid_over(snapshot, overlay)
+            ref = await self._in_thread(self.live.save_snapshot, labelled, mark, trigger, tags)
         self._seen, self._saved_overlay = _Seen(snapshot, mark.upto), overlay
-        if ref.written:
-            report.created(ref, trigger=trigger, tags=tags, duration=anyio.current_time() - started)
-        else:
-            report.skipped(self.session_id, reason="unchanged", trigger=trigger)
         return ref
 
     async def _taken(self, session: Snapshottable) -> tuple[SessionSnapshot, Mark]:

@@ -14,6 +14,8 @@ import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
+from snapshot_plugin.live.blocking import blocking_store
+from snapshot_plugin.live.events import Reporter
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome, SnapshotAllReport
 from snapshot_plugin.live.place import place_of
@@ -25,8 +27,8 @@ from snapshot_plugin.manager.auto import AutoSnapshot, ManagedSessions
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
-from snapshot_plugin.manager.events import EventBus, LoopCalls, Reporter
-from snapshot_plugin.manager.hosted import HostedSessions, ReportsInLoop
+from snapshot_plugin.manager.events import EventBus
+from snapshot_plugin.manager.hosted import HostedSessions
 from snapshot_plugin.manager.leases import watch_leases
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
@@ -81,12 +83,12 @@ class SnapshotManager:
         self.config = config or SnapshotConfig(enable_persistence=is_chosen)
         self.store, self._owns_store = open_place(store, self.config)
         self.events, self.metrics = EventBus(), EventMetrics()
-        self.report, self.clock = Reporter(self.events, clock), clock
+        self.report, self.clock = Reporter(self.events.emit, clock), clock
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         self._context = context = self._new_context()
         self._sessions = sessions = ManagedSessions(context)
-        self._hosted = HostedSessions(context)
+        self._hosted = HostedSessions(context, self.events.emit)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
@@ -95,7 +97,7 @@ class SnapshotManager:
         self.unsaved: tuple[Outcome, ...] = ()
         """The sessions that were not saved when the manager closed, or when a signal ended the process."""
         self._is_warned = False
-        self._deadline, self._in_loop = context.deadline, context.in_loop
+        self._deadline = context.deadline
         self.retention = Retention(self.store, self.config, self.report, clock, context.swept, held=sessions.held)
         self.events.subscribe(self.metrics)
         self.events.subscribe(self.retention)
@@ -153,11 +155,9 @@ class SnapshotManager:
         return self
 
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
-        self._in_loop.open()
         self.events.open(tasks)
         if self.store.capabilities.several_machines and self._place is not None:
             tasks.start_soon(watch_leases, lambda: (*self._sessions.live(), *self._hosted), self.report)
-        tasks.start_soon(self._sessions.keep_flushed, self.config.spool_flush_interval)
         tasks.start_soon(self.retention.run)
         if self._place is not None:
             control = await tasks.start(serve_sessions, self._live_here, self.report)
@@ -442,12 +442,13 @@ class SnapshotManager:
         return self._sessions.get(session_id) or self._hosted.get(session_id)
 
     def _new_context(self) -> ManagerContext:
-        in_loop = LoopCalls()
+        in_loop = self.events.in_loop
         live = LiveContext(
+            store=blocking_store(self.store),
             place=self._place,
             shared=self.store.capabilities.several_machines,
             owner=lambda: Owner.this_process(since=self.clock(), control=self._control),
-            reports=ReportsInLoop(self.report, in_loop),
+            report=self.report,
             clock=self.clock,
             reducers=self._reducers,
             touch=lambda live: in_loop(self.touch, live.session_id),
@@ -474,6 +475,7 @@ class SnapshotManager:
                 for session_id in self.live:
                     finishing.start_soon(finish, session_id)
         self._hosted.stop()
+        self._sessions.flushes.stop()
         failed = [each for each in outcomes.values() if each.status in ("failed", "timeout")]
         self.unsaved = (*self.unsaved, *failed)
         if failed:

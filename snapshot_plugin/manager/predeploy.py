@@ -17,12 +17,12 @@ from anyio.abc import TaskStatus
 from pydantic import ValidationError
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.live.events import Reporter
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import LivePlace
 from snapshot_plugin.manager.control import Answer, ask_elsewhere, ask_owner, serve_control
-from snapshot_plugin.manager.events import Reporter
 from snapshot_plugin.manager.labels import TRIGGER
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.base import SnapshotStore

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from snapshot_plugin.errors import SessionLocked, SnapshotNotFound
+from snapshot_plugin.live.events import Event, SnapshotCreated
 from snapshot_plugin.live.place import held_alone
 from snapshot_plugin.manager.config import SnapshotConfig
-from snapshot_plugin.manager.events import Event, SnapshotCreated
 from snapshot_plugin.manager.forgetting import countable_sessions, forget_session, surplus_sessions
 from snapshot_plugin.manager.ports import Clock
 from snapshot_plugin.model.ids import companions, owner_of
@@ -28,7 +28,7 @@ from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.policy import RetentionPolicy, keeping_tagged, plan
 
 if TYPE_CHECKING:
-    from snapshot_plugin.manager.events import Reporter
+    from snapshot_plugin.live.events import Reporter
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["Retention", "Surplus", "batch_of", "policy_for", "surplus_of"]

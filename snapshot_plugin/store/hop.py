@@ -96,7 +96,7 @@ async def in_thread(work: Callable[..., T], *args: Any, lost: Callable[[T], obje
     Raises:
         Abandoned: the `Deadline` that applies here has passed. Work that had not started never will.
     """
-    result: T = await _result_of(_Call(work, args, lost))
+    result: T = await _result_of(_Call(work, args, lost), _threads)
     return result
 
 
@@ -117,7 +117,7 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
 
     call = _Call(run, ())
     try:
-        result: T = await _result_of(call)
+        result: T = await _result_of(call, _threads_in_turn)
     except BaseException:
         if not call.has_begun:
             turns.leave(session_id)
@@ -125,16 +125,16 @@ async def in_turn(turns: Turns, session_id: str, work: Callable[..., T], *args: 
     return result
 
 
-async def _result_of(call: _Call) -> Any:
+async def _result_of(call: _Call, threads: _Threads) -> Any:
     await anyio.lowlevel.checkpoint_if_cancelled()
     deadline = _deadline.get()
     scope = deadline.shield() if deadline else anyio.CancelScope(shield=True)
     try:
         with scope:
             if _on_asyncio():
-                await _end_on_asyncio(call, scope)
+                await _end_on_asyncio(call, threads, scope)
             else:
-                await _end_on_trio(call)
+                await _end_on_trio(call, threads)
     finally:
         if deadline:
             deadline.left(scope)
@@ -144,10 +144,10 @@ async def _result_of(call: _Call) -> Any:
     return call.outcome()
 
 
-async def _end_on_asyncio(call: _Call, scope: anyio.CancelScope) -> None:
+async def _end_on_asyncio(call: _Call, threads: _Threads, scope: anyio.CancelScope) -> None:
     """Wait until *call* has ended in one of our own threads, or until the deadline cancels *scope*."""
     job = _Job(call)
-    _threads.take(job)
+    threads.take(job)
     try:
         await job.end
     except asyncio.CancelledError:
@@ -155,23 +155,20 @@ async def _end_on_asyncio(call: _Call, scope: anyio.CancelScope) -> None:
             await job.ended(scope)
             call.give_back()
         if not job.is_done:
-            _threads.write_off(job)
+            threads.write_off(job)
         raise
 
 
-async def _end_on_trio(call: _Call) -> None:
-    limiter = _limiter.get(None)
+async def _end_on_trio(call: _Call, threads: _Threads) -> None:
+    limiter = threads.limiter.get(None)
     if limiter is None:
-        _limiter.set(limiter := anyio.CapacityLimiter(_MOST))
+        threads.limiter.set(limiter := anyio.CapacityLimiter(_MOST))
     try:
         await anyio.to_thread.run_sync(call.do, abandon_on_cancel=True, limiter=limiter)
     except anyio.get_cancelled_exc_class():
         if call.has_begun:
             limiter.total_tokens += 1  # its thread may never end
         raise
-
-
-_limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter | None] = anyio.lowlevel.RunVar("limiter")
 
 
 class _Sleeper:
@@ -330,6 +327,8 @@ class _Threads:
     """The worker threads of this process: a few, and more only while those are stuck (a lock, a slow disk)."""
 
     def __init__(self) -> None:
+        self.limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter | None] = anyio.lowlevel.RunVar("limiter")
+        """Of trio's own threads, which are used there instead."""
         self.begin()
 
     def begin(self) -> None:
@@ -383,5 +382,8 @@ class _Threads:
             del job  # release it now: it may be large, and the next job may come much later
 
 
-_threads = _Threads()
+_threads, _threads_in_turn = _Threads(), _Threads()
+"""Work of `in_thread` may wait for a session's turn, as a live session's save does. What has the turn runs in the
+others, so that it always finds a thread."""
 forks.in_child(_threads.begin)
+forks.in_child(_threads_in_turn.begin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
@@ -44,7 +45,7 @@ class Fault:
     error: Exception | None = None
     after: bool = False
     hold: anyio.Event | threading.Event | None = None
-    """For a call through ``sync``, a `threading.Event`."""
+    """A call through ``sync``, as a manager makes them, looks at an `anyio.Event` a hundred times a second."""
 
     async def happen(self) -> None:
         """Wait, then raise."""
@@ -59,8 +60,8 @@ class Fault:
         """Like `happen`, in a thread without an event loop."""
         if isinstance(self.hold, threading.Event):
             self.hold.wait()
-        elif self.hold is not None:
-            raise InvalidInput("a call through sync can only be held by a threading.Event")
+        while self.hold is not None and not self.hold.is_set():
+            time.sleep(0.01)
         if self.error is not None:
             raise self.error
 

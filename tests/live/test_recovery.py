@@ -23,12 +23,12 @@ from snapshot_plugin import (
     SnapshotRef,
     StoreUnavailable,
 )
+from snapshot_plugin.live.blocking import blocking_store, in_thread_with
 from snapshot_plugin.live.lease import FilePlace, Lease, Owner, lease_of
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
-from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.operations.session_rows import session_rows
 from tests.manager.processes import PATIENCE, heard, output_of, python
@@ -403,7 +403,9 @@ async def test_foreign_or_newer_spool_does_not_stop_the_other_recoveries(
 async def owned(store: FilesystemStore, **options: Any) -> Recovered | None:
     hold = FilePlace(store).take("s", Owner.this_process(since=NOW))
     try:
-        return await run_async(recover_hold("s", hold, options.get("reducers", {}), NOW), store)
+        calls = blocking_store(store)
+        found, _ = await in_thread_with(calls, recover_hold, calls, "s", hold, options.get("reducers", {}), NOW)
+        return found
     finally:
         hold.release()
 

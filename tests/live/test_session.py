@@ -22,8 +22,8 @@ from snapshot_plugin import (
     SnapshotRef,
     StoreUnavailable,
 )
+from snapshot_plugin.live.events import Event, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.live.lease import FileHold, FilePlace
-from snapshot_plugin.live.ports import LogReports
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
 from snapshot_plugin.live.spool import Spool
@@ -34,7 +34,7 @@ from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, tex
 KEY = "asnap-key-" + "A" * 43
 
 
-class Told(LogReports):
+class Told:
     """Keeps what was reported."""
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Told(LogReports):
         self.notices: list[str] = []
         self.saved = threading.Semaphore(0)
 
-    def created(self, ref: SnapshotRef, **about: Any) -> None:
-        self.notices += ref.notices
-        self.saved.release()
-
-    def failed(self, session_id: str, operation: str, error: Exception, **about: Any) -> None:
-        self.failures.append((operation, getattr(error, "code", "")))
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, SnapshotCreated):
+            self.notices += event.notices
+            self.saved.release()
+        elif isinstance(event, SnapshotFailed):
+            self.failures.append((event.operation, event.code))
 
     def wait_for_save(self) -> None:
         assert self.saved.acquire(timeout=PATIENCE)
@@ -78,7 +78,7 @@ def told() -> Told:
 
 def opened(store: Any, told: Told | None = None) -> LiveSessions:
     return LiveSessions(
-        store, Said, reports=told or Told(), clock=lambda: NOW, reducers={"said": reduce_said}, flush_interval=0.01
+        store, Said, emit=told or Told(), clock=lambda: NOW, reducers={"said": reduce_said}, flush_interval=0.01
     )
 
 
@@ -202,7 +202,7 @@ def test_turn_in_progress_in_the_stored_session_ends_on_resume(store: Filesystem
             super().__init__(base)
             self.running = bool(base.messages) and base.messages[-1].role == "user"
 
-    sessions = LiveSessions(store, Unfinished, reports=Told(), clock=lambda: NOW)
+    sessions = LiveSessions(store, Unfinished, emit=Told(), clock=lambda: NOW)
     sessions.begin(blank(), {"ask": "hm?"})
     sessions.finish("s")
     live = sessions.resume("s")

@@ -198,18 +198,18 @@ async def test_snapshot_truncates_the_spool_and_names_the_last_record_it_contain
 
 async def test_records_appended_during_a_save_stay_in_the_spool(store: FilesystemStore) -> None:
     chat = Chat("chat")
-    real = store.save
+    real = store.sync.save
 
-    async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
+    def save(snapshot: SessionSnapshot, **options: Any) -> Any:
         assert manager.record("chat", said("meanwhile"))
-        return await real(snapshot, **options)
+        return real(snapshot, **options)
 
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
         assert manager.record("chat", said("before"))
-        store.save = save  # type: ignore[method-assign]
+        store.sync.save = save  # type: ignore[method-assign]
         await manager.snapshot(chat)
-        store.save = real  # type: ignore[method-assign]
+        store.sync.save = real  # type: ignore[method-assign]
         assert spooled(store) == [2]
         assert (await store.load("chat")).metadata["spool"] == {"upto": 1}
 
@@ -275,7 +275,7 @@ async def test_record_refused_during_a_save_is_spooled_once_the_save_has_closed_
 ) -> None:
     """The snapshot on its way does not hold it: recovered with what came after it, it would be a word left out."""
     chat = Chat("chat")
-    real, real_write = store.save, Spool._write
+    real, real_write = store.sync.save, Spool._write
 
     def full(_spool: Spool, _data: bytes) -> None:
         raise OSError(errno.ENOSPC, "no space left")
@@ -284,12 +284,12 @@ async def test_record_refused_during_a_save_is_spooled_once_the_save_has_closed_
         chat.say(word)
         return manager.record("chat", said(word))
 
-    async def save(snapshot: SessionSnapshot, **options: Any) -> Any:
+    def save(snapshot: SessionSnapshot, **options: Any) -> Any:
         if gap_is == "new":
             monkeypatch.setattr(Spool, "_write", full)
         assert not say("refused meanwhile")
         monkeypatch.setattr(Spool, "_write", real_write)
-        return await real(snapshot, **options)
+        return real(snapshot, **options)
 
     async with managing(store, **_SLOW) as (manager, _):
         await manager.start_auto_snapshot(chat)
@@ -297,9 +297,9 @@ async def test_record_refused_during_a_save_is_spooled_once_the_save_has_closed_
             monkeypatch.setattr(Spool, "_write", full)
             assert not say("refused before")
             monkeypatch.setattr(Spool, "_write", real_write)
-        store.save = save  # type: ignore[method-assign]
+        store.sync.save = save  # type: ignore[method-assign]
         await manager.snapshot(chat)
-        store.save = real  # type: ignore[method-assign]
+        store.sync.save = real  # type: ignore[method-assign]
         assert say("spooled again")
         die(manager)
     async with managing(store) as (manager, _):

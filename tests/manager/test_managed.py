@@ -15,6 +15,7 @@ from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.spool import Spool
+from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.system import files
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def test_concurrent_flush_waits_until_the_data_is_on_disk(
         assert manager.record("s", {"n": 1})
 
         async def flush(who: str) -> None:
-            await managed.flush()
+            await in_thread(managed.live.flush)
             done.append(who)
 
         with anyio.fail_after(PATIENCE):

@@ -18,7 +18,8 @@ from snapshot_plugin import (
     SnapshotMeta,
     SnapshotStore,
 )
-from snapshot_plugin.manager.events import EventBus, Reporter
+from snapshot_plugin.live.events import Reporter
+from snapshot_plugin.manager.events import EventBus
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.resume import BEFORE_FALLBACK
 from snapshot_plugin.manager.retention import Retention
@@ -97,7 +98,7 @@ async def test_snapshot_saved_while_its_session_is_trimmed_is_counted(tmp_path: 
         retention.written("chat")
 
     async with SavedMeanwhile(tmp_path, lambda store: save(store, 4)) as store:
-        report = Reporter(EventBus(), utc_now)
+        report = Reporter(EventBus().emit, utc_now)
         retention = Retention(store, SnapshotConfig(max_snapshots_per_session=3), report, utc_now)
         for number in range(1, 4):
             await save(store, number)
