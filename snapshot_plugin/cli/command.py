@@ -9,17 +9,29 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.layout import EXITS, AsnapCommand, Example, options
+from snapshot_plugin.cli.output import Output
 from snapshot_plugin.operations.document import Document
 
-__all__ = ["EXITS", "AsnapCommand", "command", "filter_options", "yes_option"]
+__all__ = ["EXITS", "AsnapCommand", "Printed", "command", "filter_options", "yes_option"]
 
-Answer = Document | None
+Show = Callable[[Any, Output], None]
+"""Prints one type of answer for a person."""
+
+
+class Printed(NamedTuple):
+    """An answer, printed otherwise than its command usually does: as options asked."""
+
+    answer: Document
+    show: Show
+
+
+Answer = Document | Printed | None
 Body = Callable[..., Awaitable[Answer]] | Callable[..., Answer]
 """The body of a command. A plain function starts faster than a coroutine."""
 
@@ -49,6 +61,7 @@ def command(
     *,
     examples: Sequence[Example],
     answer: type[Document] | None = None,
+    show: Any = None,
     exits: Sequence[int] = (4, 10),
     **settings: Any,
 ) -> Callable[[Body], AsnapCommand]:
@@ -58,6 +71,7 @@ def command(
         name: as typed.
         examples: at least three.
         answer: what the function returns, for ``--json`` and `asnap schema`; None if it writes bytes itself.
+        show: prints that answer for a person, unless the function returns another way with it (`Printed`).
         exits: the exit codes worth telling, besides 0, 1 and 2.
         settings: for `click.command`.
     """
@@ -67,11 +81,12 @@ def command(
         def invoke(**options: Any) -> int:
             call = Call.from_options(options)
             work = functools.partial(body, call, **options)
-            document: Any = _awaited(work) if inspect.iscoroutinefunction(body) else work()
-            if document is None:
+            done: Any = _awaited(work) if inspect.iscoroutinefunction(body) else work()
+            if done is None:
                 return 0
-            call.out.answer(document)
-            return int(document.exit_code)
+            printed = done if isinstance(done, Printed) else Printed(done, show)
+            call.out.answer(*printed)
+            return int(printed.answer.exit_code)
 
         made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(_common(invoke))
         made.answer, made.examples, made.exits = answer, tuple(examples), (0, 1, 2, *exits)

@@ -114,10 +114,10 @@ class Output:
         """Return *command* as a person types it for this store."""
         return with_store(command, self._place)
 
-    def answer(self, document: Document) -> None:
-        """Print a command's answer in the requested form."""
+    def answer(self, document: Document, show: Callable[[Any, Output], None]) -> None:
+        """Print a command's answer in the requested form; *show* prints it for a person."""
         if self.is_text:
-            document.show(self)
+            show(document, self)
             return
         indent = 2 if self.is_terminal and self.form == "json" else None
         for each in [document.document()] if self.form == "json" else document.lines():

@@ -1,7 +1,7 @@
 """The answer of an operation: one value that the command line prints as text or JSON, and the browser gets as JSON.
 
-The JSON Schema of every answer comes from the same declaration. Subclasses in the command line print it for
-people.
+The JSON Schema of every answer comes from the same declaration. The command line has a function for each type that
+prints it for people.
 
 Answers are dataclasses, which the type checker checks: pydantic, half of the start-up of a short command, is only
 loaded for the schema.
@@ -39,21 +39,12 @@ class Part:
 
 
 class Document(Part):
-    """An answer. A subclass names its ``kind``, adds its fields, and prints itself for a person."""
+    """An answer. A subclass names its ``kind`` and adds its fields."""
 
     kind: ClassVar[str]
     """What `asnap schema` calls it; in every document, so that a program knows what it reads."""
     rows: ClassVar[str | None] = None
     """The field whose entries ``--jsonl`` prints one by one; None prints the document as one line."""
-
-    @classmethod
-    def of(cls, answer: Document) -> Self:
-        """Return the same answer as a subclass that prints it differently."""
-        return cls(**vars(answer))
-
-    def show(self, out: Any) -> None:
-        """Print it for a person: data to ``out.line`` and ``out.table``, everything else to ``out.note``."""
-        raise NotImplementedError
 
     @property
     def exit_code(self) -> int:

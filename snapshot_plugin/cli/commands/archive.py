@@ -55,32 +55,32 @@ class Archived(Document):
         bad = sum(each.status not in _GOOD for each in self.sessions)
         return 0 if not bad else PARTIAL if bad < len(self.sessions) else 1
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        told = [each for each in self.sessions if each.status != "current"]
-        columns = (
-            Column("SESSION"),
-            Column("STATUS"),
-            Column("SNAPSHOT", right=True),
-            Column("PROBLEM", flexible=True),
-        )
-        cells = [
-            (each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or "")) for each in told
-        ]
-        out.table(columns, cells)
-        for each in self.stores:
-            copied = long_ago(each.as_of, self.as_of)
-            out.note(f"{several(each.sessions, 'session')} of {plain(each.host)}, copied {copied}")
-            for line in each.behind:
-                out.note(f"  not in the archive: {plain(line)}")
-        current = len(self.sessions) - len(told)
-        if current:
-            out.note(f"{current} sessions were up to date")
+
+def show_archive(answer: Archived, out: Output) -> None:
+    """Print what was copied, or is in the archive."""
+    told = [each for each in answer.sessions if each.status != "current"]
+    columns = (
+        Column("SESSION"),
+        Column("STATUS"),
+        Column("SNAPSHOT", right=True),
+        Column("PROBLEM", flexible=True),
+    )
+    cells = [(each.session_id, each.status, str(each.snapshot or ""), plain(each.problem or "")) for each in told]
+    out.table(columns, cells)
+    for each in answer.stores:
+        copied = long_ago(each.as_of, answer.as_of)
+        out.note(f"{several(each.sessions, 'session')} of {plain(each.host)}, copied {copied}")
+        for line in each.behind:
+            out.note(f"  not in the archive: {plain(line)}")
+    current = len(answer.sessions) - len(told)
+    if current:
+        out.note(f"{current} sessions were up to date")
 
 
 @declare(
     "archive",
     answer=Archived,
+    show=show_archive,
     examples=(
         ("asnap archive s3://my-bucket/agents", "copy what the archive does not have yet"),
         ("asnap archive s3://my-bucket/agents --watch", "the same whenever a turn is saved, until Ctrl-C"),

@@ -66,29 +66,29 @@ class Checked(Document):
         """5 if acknowledged data is damaged and was not set aside."""
         return 5 if any(found.is_damage for found in self.findings) and not self.repaired else 0
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for found in self.findings:
-            where = f"{found.session_id}@{found.seq}" if found.seq else found.session_id
-            out.line(
-                f"{found.kind}  {plain(where)}  {plain(found.detail)}", fg="red" if found.is_damage else "yellow"
-            )
-            out.line(f"    {found.explanation}" + (f" ({plain(found.file)})" if found.file else ""))
-        for line in self.repaired:
-            out.line(f"repaired  {plain(line)}", fg="green")
-        out.line(
-            f"{several(self.sessions, 'session')}, {several(self.snapshots, 'snapshot')}, "
-            f"{size(self.bytes_read)} verified: "
-            + ("damage found" if any(found.is_damage for found in self.findings) else "no damage")
-        )
-        if self.exit_code:
-            repair = out.run("asnap check --repair")
-            out.note(f"  next: {repair}   (copies damaged files to quarantine, keeps intact snapshots)")
+
+def show_check(answer: Checked, out: Output) -> None:
+    """Print what was verified, and the problems."""
+    for found in answer.findings:
+        where = f"{found.session_id}@{found.seq}" if found.seq else found.session_id
+        out.line(f"{found.kind}  {plain(where)}  {plain(found.detail)}", fg="red" if found.is_damage else "yellow")
+        out.line(f"    {found.explanation}" + (f" ({plain(found.file)})" if found.file else ""))
+    for line in answer.repaired:
+        out.line(f"repaired  {plain(line)}", fg="green")
+    out.line(
+        f"{several(answer.sessions, 'session')}, {several(answer.snapshots, 'snapshot')}, "
+        f"{size(answer.bytes_read)} verified: "
+        + ("damage found" if any(found.is_damage for found in answer.findings) else "no damage")
+    )
+    if answer.exit_code:
+        repair = out.run("asnap check --repair")
+        out.note(f"  next: {repair}   (copies damaged files to quarantine, keeps intact snapshots)")
 
 
 @declare(
     "check",
     answer=Checked,
+    show=show_check,
     examples=(
         ("asnap check", "read and verify everything"),
         ("asnap check fix-auth", "one session"),

@@ -37,19 +37,21 @@ class Settings(Document):
     notices: tuple[str, ...]
     origin: bool
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        columns = [Column("SETTING"), Column("VALUE", flexible=True)]
-        rows = [[each.name, _shown(each.value)] for each in self.settings]
-        if self.origin:
-            columns.append(Column("FROM", flexible=True))
-            rows = [[*row, each.origin] for row, each in zip(rows, self.settings, strict=True)]
-        out.table(columns, rows)
+
+def show_settings(answer: Settings, out: Output) -> None:
+    """Print every setting, and the settings that were found but not used."""
+    columns = [Column("SETTING"), Column("VALUE", flexible=True)]
+    rows = [[each.name, _shown(each.value)] for each in answer.settings]
+    if answer.origin:
+        columns.append(Column("FROM", flexible=True))
+        rows = [[*row, each.origin] for row, each in zip(rows, answer.settings, strict=True)]
+    out.table(columns, rows)
 
 
 @declare(
     "config",
     answer=Settings,
+    show=show_settings,
     examples=(
         ("asnap config show", "every setting in effect here"),
         ("asnap config show --origin", "and whether a flag, a variable, a file or the default set it"),

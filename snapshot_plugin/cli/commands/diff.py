@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.transcript import Styler, lines_of
@@ -21,74 +22,71 @@ __all__ = ["command"]
 _SHOWN = 60
 
 
-class _ComparedText(Compared):
-    """The differences, printed for a person."""
+def show_compared(answer: Compared, out: Output) -> None:
+    """Print the differences."""
+    out.pages(_lines(answer, out.style))
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        out.pages(self._lines(out.style))
 
-    def _lines(self, style: Styler) -> Iterator[str]:
-        yield style(f"--- {_named(self.before)}", bold=True)
-        yield style(f"+++ {_named(self.after)}", bold=True)
-        yield plain(self.summary)
-        yield from self._messages(style)
-        yield from _section(style, "plan", [_step_line(step, style) for step in self.plan])
-        yield from _section(style, "settings", [_setting_line(each) for each in self.settings])
-        yield from _section(
-            style, "tools", [f"{plain(t.title or t.tool_call_id)}  {t.status or ''}" for t in self.tools]
-        )
-        yield from _section(style, "files", [plain(path) for path in self.files])
-        yield from _section(style, "also", [plain(name) for name in self.other])
+def _lines(answer: Compared, style: Styler) -> Iterator[str]:
+    yield style(f"--- {_named(answer.before)}", bold=True)
+    yield style(f"+++ {_named(answer.after)}", bold=True)
+    yield plain(answer.summary)
+    yield from _messages(answer, style)
+    yield from _section(style, "plan", [_step_line(step, style) for step in answer.plan])
+    yield from _section(style, "settings", [_setting_line(each) for each in answer.settings])
+    yield from _section(
+        style, "tools", [f"{plain(t.title or t.tool_call_id)}  {t.status or ''}" for t in answer.tools]
+    )
+    yield from _section(style, "files", [plain(path) for path in answer.files])
+    yield from _section(style, "also", [plain(name) for name in answer.other])
 
-    def _messages(self, style: Styler) -> Iterator[str]:
-        same = 0
-        for went, came in self._changes():
-            if went is None and came is None:
-                same += 1
-                continue
-            yield from _unchanged(same, style)
-            same = 0
-            yield from _prefixed("-", went, style, fg="red")
-            yield from _prefixed("+", came, style, fg="green")
+
+def _messages(answer: Compared, style: Styler) -> Iterator[str]:
+    same = 0
+    for went, came in _changes(answer):
+        if went is None and came is None:
+            same += 1
+            continue
         yield from _unchanged(same, style)
-
-    def _changes(self) -> Iterator[tuple[Said | None, Said | None]]:
-        """Yield removed and added messages in the order of the conversation; unchanged ones are left out."""
-        gone, come = ({said.number: said for said in side} for side in (self.removed, self.added))
-        edited = {each.before.number: (each.before, each.after) for each in self.edited}
-        old = new = 1
-        while old <= self.before.messages or new <= self.after.messages:
-            if old in gone:
-                yield gone[old], None
-                old += 1
-            elif new in come:
-                yield None, come[new]
-                new += 1
-            else:
-                yield edited.get(old, (None, None))
-                old, new = old + 1, new + 1
+        same = 0
+        yield from _prefixed("-", went, style, fg="red")
+        yield from _prefixed("+", came, style, fg="green")
+    yield from _unchanged(same, style)
 
 
-class _Stat(Compared):
-    """The differences in numbers."""
+def _changes(answer: Compared) -> Iterator[tuple[Said | None, Said | None]]:
+    """Yield removed and added messages in the order of the conversation; unchanged ones are left out."""
+    gone, come = ({said.number: said for said in side} for side in (answer.removed, answer.added))
+    edited = {each.before.number: (each.before, each.after) for each in answer.edited}
+    old = new = 1
+    while old <= answer.before.messages or new <= answer.after.messages:
+        if old in gone:
+            yield gone[old], None
+            old += 1
+        elif new in come:
+            yield None, come[new]
+            new += 1
+        else:
+            yield edited.get(old, (None, None))
+            old, new = old + 1, new + 1
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        spent = self.spent
-        numbers = {
-            "messages": f"+{len(self.added)} -{len(self.removed)} ~{len(self.edited)}",
-            "tools": str(len(self.tools)),
-            "files": ", ".join(plain(path) for path in self.files),
-            "plan": str(len(self.plan)),
-            "settings": ", ".join(plain(each.path) for each in self.settings),
-            "turns": f"{spent.turns:+}",
-            "tokens": f"{spent.total_tokens:+}",
-            "cost": money(spent.cost),
-            "other": ", ".join(plain(name) for name in self.other),
-        }
-        for name, value in numbers.items():
-            out.line(f"{name}\t{value}" if not out.is_terminal else cut(f"{name:<10}{value}", out.columns))
+
+def show_compared_in_numbers(answer: Compared, out: Output) -> None:
+    """Print the differences in numbers."""
+    spent = answer.spent
+    numbers = {
+        "messages": f"+{len(answer.added)} -{len(answer.removed)} ~{len(answer.edited)}",
+        "tools": str(len(answer.tools)),
+        "files": ", ".join(plain(path) for path in answer.files),
+        "plan": str(len(answer.plan)),
+        "settings": ", ".join(plain(each.path) for each in answer.settings),
+        "turns": f"{spent.turns:+}",
+        "tokens": f"{spent.total_tokens:+}",
+        "cost": money(spent.cost),
+        "other": ", ".join(plain(name) for name in answer.other),
+    }
+    for name, value in numbers.items():
+        out.line(f"{name}\t{value}" if not out.is_terminal else cut(f"{name:<10}{value}", out.columns))
 
 
 def _named(side: Side) -> str:
@@ -131,6 +129,7 @@ def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Ite
 @declare(
     "diff",
     answer=Compared,
+    show=show_compared,
     examples=(
         ("asnap diff latest", "what the newest snapshot changed"),
         ("asnap diff 01jd@3 01jd@7", "what changed from snapshot 3 to 7"),
@@ -142,11 +141,11 @@ def _prefixed(mark: str, said: Said | None, style: Styler, **colour: Any) -> Ite
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="[B]", required=False)
 @click.option("--stat", is_flag=True, help="Only numbers.")
-async def command(call: Call, *, first: str, second: str | None, stat: bool) -> Compared:
+async def command(call: Call, *, first: str, second: str | None, stat: bool) -> Printed:
     """Show what differs from A to B: messages, tools, plan, settings, files touched, tokens.
 
     A and B may be sessions, or snapshots of one (01jd@3), and need not be related. A alone is compared with the
     snapshot before it.
     """
     async with call.store() as store:
-        return (_Stat if stat else _ComparedText).of(await compare(store, first, second))
+        return Printed(await compare(store, first, second), show_compared_in_numbers if stat else show_compared)

@@ -42,17 +42,19 @@ class Diagnosis(Document):
         """1 if there is a problem; warnings are not failures."""
         return 1 if any(finding.level == "problem" for finding in self.findings) else 0
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for finding in self.findings:
-            sign, colour = _SIGN[finding.level]
-            out.line(f"{out.style(sign, fg=colour)} {finding.area}: {plain(finding.what)}")
-        out.line(f"\nnext: {self.next}")
+
+def show_diagnosis(answer: Diagnosis, out: Output) -> None:
+    """Print everything that was checked, and the most useful next command."""
+    for finding in answer.findings:
+        sign, colour = _SIGN[finding.level]
+        out.line(f"{out.style(sign, fg=colour)} {finding.area}: {plain(finding.what)}")
+    out.line(f"\nnext: {answer.next}")
 
 
 @declare(
     "doctor",
     answer=Diagnosis,
+    show=show_diagnosis,
     examples=(
         ("asnap doctor", "store, keys, agents, space, clock, leftovers; ends with what to do"),
         ("asnap doctor --json", "the same for a monitor; exit code 1 on a problem"),

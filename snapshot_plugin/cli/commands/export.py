@@ -26,29 +26,27 @@ _ENDINGS: dict[str, Form] = {
 }
 
 
-class _ExportedText(Exported):
-    """What was written, printed for a person."""
-
-    def show(self, out: Output) -> None:
-        """See `Document`. The data itself is written already; this is about it."""
-        number = len(self.sessions)
-        what = f"{several(number, 'session')}, {several(sum(s.snapshots for s in self.sessions), 'snapshot')}"
-        out.note(f"wrote {plain(self.file or 'standard output')}: {self.format}, {what}, {size(self.size_bytes)}")
-        if self.redacted:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in self.redacted.items())
-            out.note(f"removed: {kinds} (--no-redact keeps them)")
-        for session in self.sessions:
-            if session.problem:
-                out.warn(
-                    f"{plain(session.session_id)} is damaged: {plain(session.problem)}; the intact part was written"
-                )
-        if self.warning:
-            out.warn(self.warning, fg="yellow")
+def show_export(answer: Exported, out: Output) -> None:
+    """Print what was written."""
+    number = len(answer.sessions)
+    what = f"{several(number, 'session')}, {several(sum(s.snapshots for s in answer.sessions), 'snapshot')}"
+    out.note(f"wrote {plain(answer.file or 'standard output')}: {answer.format}, {what}, {size(answer.size_bytes)}")
+    if answer.redacted:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in answer.redacted.items())
+        out.note(f"removed: {kinds} (--no-redact keeps them)")
+    for session in answer.sessions:
+        if session.problem:
+            out.warn(
+                f"{plain(session.session_id)} is damaged: {plain(session.problem)}; the intact part was written"
+            )
+    if answer.warning:
+        out.warn(answer.warning, fg="yellow")
 
 
 @declare(
     "export",
     answer=Exported,
+    show=show_export,
     examples=(
         ("asnap export latest -o session.asnap", "everything, with its history, in one file"),
         ("asnap export fix-auth -o fix-auth.html", "a page to read and to show, without secrets"),
@@ -106,7 +104,7 @@ async def command(
             source=source,
         )
     await _write(call, output, made.data)
-    return _ExportedText.of(made.about)
+    return made.about
 
 
 def form_of(output: str | None) -> Form:

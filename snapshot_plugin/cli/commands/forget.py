@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed, yes_option
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.layout import options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.errors import InvalidPolicy
@@ -43,44 +43,40 @@ def _rules() -> Callable[[Any], Any]:
     return options(*counts, within, tags)
 
 
-class ToldForgotten(Forgotten):
-    """What was forgotten, or would be, printed for a person."""
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        self.show_table(out)
-        self.show_end(out)
-
-    def show_table(self, out: Output) -> None:
-        """Print what goes and why: each snapshot if one session was named, otherwise a line per session."""
-        if self.single and self.sessions and self.sessions[0].what == "snapshots":
-            columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
-            out.table(columns, _snapshots(self.sessions[0], self.as_of))
-        else:
-            what = (Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("FATE"))
-            out.table((*what, Column("WHY", flexible=True)), (_row(fate) for fate in self.sessions))
-
-    def show_end(self, out: Output) -> None:
-        """Print what was done, and how to undo it."""
-        if self.untouched:
-            out.note(f"nothing to forget in {several(self.untouched, 'session')}")
-        if self.dry_run:
-            out.note(f"would forget {self.counted}; nothing was changed")
-        elif self.operation:
-            out.note(f"forgot {self.counted}; undo: {out.run('asnap undo')}")
-            out.note(f"  it stays in the trash, and takes up space, until {out.run('asnap purge')}")
-        else:
-            out.note("nothing was forgotten")
+def show_forgotten(answer: Forgotten, out: Output) -> None:
+    """Print what was forgotten, or would be."""
+    show_table(answer, out)
+    show_end(answer, out)
 
 
-class ToldForgottenAsShown(ToldForgotten):
-    """As above, if the table was already printed for the confirmation."""
+def show_table(answer: Forgotten, out: Output) -> None:
+    """Print what goes and why: each snapshot if one session was named, otherwise a line per session."""
+    if answer.single and answer.sessions and answer.sessions[0].what == "snapshots":
+        columns = (Column("SNAPSHOT", right=True), Column("AGE", right=True), Column("FATE"), Column("WHY"))
+        out.table(columns, _snapshots(answer.sessions[0], answer.as_of))
+    else:
+        what = (Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("FATE"))
+        out.table((*what, Column("WHY", flexible=True)), (_row(fate) for fate in answer.sessions))
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if self.exit_code:
-            self.show_table(out)
-        self.show_end(out)
+
+def show_end(answer: Forgotten, out: Output) -> None:
+    """Print what was done, and how to undo it."""
+    if answer.untouched:
+        out.note(f"nothing to forget in {several(answer.untouched, 'session')}")
+    if answer.dry_run:
+        out.note(f"would forget {answer.counted}; nothing was changed")
+    elif answer.operation:
+        out.note(f"forgot {answer.counted}; undo: {out.run('asnap undo')}")
+        out.note(f"  it stays in the trash, and takes up space, until {out.run('asnap purge')}")
+    else:
+        out.note("nothing was forgotten")
+
+
+def show_end_of_forget(answer: Forgotten, out: Output) -> None:
+    """Print what was forgotten, if the table was already printed for the confirmation."""
+    if answer.exit_code:  # something was skipped, so it is not as it was shown
+        show_table(answer, out)
+    show_end(answer, out)
 
 
 def _snapshots(fate: Fate, now: datetime) -> Iterator[tuple[str, ...]]:
@@ -111,6 +107,7 @@ def _row(fate: Fate) -> tuple[str, ...]:
 @declare(
     "forget",
     answer=Forgotten,
+    show=show_forgotten,
     examples=(
         ("asnap forget 01jd7a 'old try'", "move two sessions to the trash"),
         ("asnap forget --all --keep-last 5 --keep-daily 30 -n", "what this policy would drop, and why"),
@@ -141,7 +138,7 @@ async def command(
     configured: bool,
     dry_run: bool,
     **rules: Any,
-) -> Forgotten:
+) -> Printed:
     """Remove sessions, or old snapshots by policy.
 
     REF alone moves whole sessions to the trash; with --keep rules or --policy, the snapshots that no rule keeps are
@@ -163,21 +160,21 @@ async def command(
             await job.plan_policy([job.session(ref) for ref in refs] or [m.session_id for m in metas], policy)
         else:
             await job.plan_named([references.resolve(ref, metas) for ref in refs])
-        plan = ToldForgotten.of(job.plan())
+        plan = job.plan()
         if dry_run:
-            return plan
+            return Printed(plan, show_forgotten)
         is_shown = _confirmed(call, plan)
         done = await job.carry_out()
-    return (ToldForgottenAsShown if is_shown else ToldForgotten).of(done)
+    return Printed(done, show_end_of_forget if is_shown else show_forgotten)
 
 
-def _confirmed(call: Call, plan: ToldForgotten) -> bool:
+def _confirmed(call: Call, plan: Forgotten) -> bool:
     """Show what will go, then ask. Returns whether it was shown."""
     if plan.counted == "nothing":
         return False
     is_shown = call.may_ask and call.out.is_text and not call.assume_yes
     if is_shown:
-        plan.show_table(call.out)
+        show_table(plan, call.out)
     call.confirm(f"Forget {plan.counted}? (asnap undo restores it, until asnap purge)")
     return is_shown
 

@@ -15,20 +15,20 @@ from snapshot_plugin.operations.text import plain, several
 __all__ = ["command"]
 
 
-class _ForkedText(Forked):
-    """The fork, printed for a person."""
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        out.line(self.session_id)
-        came = f"{several(self.messages, 'message')} of {plain(self.parent_session_id)}, snapshot {self.parent_seq}"
-        out.note(f"forked {title}: {came}" if (title := plain(self.title or "")) else f"forked {came}")
-        out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
+def show_fork(answer: Forked, out: Output) -> None:
+    """Print the fork."""
+    out.line(answer.session_id)
+    came = (
+        f"{several(answer.messages, 'message')} of {plain(answer.parent_session_id)}, snapshot {answer.parent_seq}"
+    )
+    out.note(f"forked {title}: {came}" if (title := plain(answer.title or "")) else f"forked {came}")
+    out.note(f"  resume: {answer.resume}    undo: {out.run('asnap undo')}")
 
 
 @declare(
     "fork",
     answer=Forked,
+    show=show_fork,
     examples=(
         ("asnap fork latest", "a second session with the messages of the newest one"),
         ("asnap fork 01jd --messages 12", "one that ends with message 12 (see asnap show)"),
@@ -53,4 +53,4 @@ async def command(call: Call, *, ref: str, messages: int | None, at: int | None,
         done = await fork(call.work, store, ref, messages=at if messages is None else messages, title=title)
     if done.warning:
         call.out.warn(done.warning, fg="yellow")
-    return _ForkedText.of(replace(done, resume=call.out.run(done.resume)))
+    return replace(done, resume=call.out.run(done.resume))

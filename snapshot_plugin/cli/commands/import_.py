@@ -76,33 +76,35 @@ class Imported(Document):
     """Directories that are elsewhere here, as --map says."""
     sessions: tuple[ImportedSession, ...]
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        columns = (Column("SESSION"), Column("MESSAGES", right=True), Column("SNAPSHOTS", right=True), Column(""))
-        rows = [
-            (plain(s.session_id), str(s.messages), str(s.snapshots), _SAID[s.outcome], plain(s.title or ""))
-            for s in self.sessions
-        ]
-        out.table((*columns, Column("TITLE", flexible=True)), rows)
-        for session in self.sessions:
-            if session.outcome == "renamed" and is_companion(session.source_id):
-                out.note(f"{plain(session.source_id)} is the id of a hidden part of another session")
-            elif session.outcome == "renamed":
-                out.note(f"{plain(session.source_id)} is the id of another session here, which was not changed")
-        new = [session for session in self.sessions if session.outcome != "already_there"]
-        if self.paths and new:
-            out.note("the directories were replaced; messages still name the old ones")
-        if self.dry_run:
-            out.note("nothing was written: this was a dry run")
-        elif new:
-            named = shlex.quote(plain(as_reference(new[0].session_id)))
-            resume, undo = out.run(f"asnap resume {named}"), out.run("asnap undo")
-            out.note(f"to continue: {resume}; to undo: {undo}")
+
+def show_import(answer: Imported, out: Output) -> None:
+    """Print what a file contained, and the result for each session."""
+    columns = (Column("SESSION"), Column("MESSAGES", right=True), Column("SNAPSHOTS", right=True), Column(""))
+    rows = [
+        (plain(s.session_id), str(s.messages), str(s.snapshots), _SAID[s.outcome], plain(s.title or ""))
+        for s in answer.sessions
+    ]
+    out.table((*columns, Column("TITLE", flexible=True)), rows)
+    for session in answer.sessions:
+        if session.outcome == "renamed" and is_companion(session.source_id):
+            out.note(f"{plain(session.source_id)} is the id of a hidden part of another session")
+        elif session.outcome == "renamed":
+            out.note(f"{plain(session.source_id)} is the id of another session here, which was not changed")
+    new = [session for session in answer.sessions if session.outcome != "already_there"]
+    if answer.paths and new:
+        out.note("the directories were replaced; messages still name the old ones")
+    if answer.dry_run:
+        out.note("nothing was written: this was a dry run")
+    elif new:
+        named = shlex.quote(plain(as_reference(new[0].session_id)))
+        resume, undo = out.run(f"asnap resume {named}"), out.run("asnap undo")
+        out.note(f"to continue: {resume}; to undo: {undo}")
 
 
 @declare(
     "import",
     answer=Imported,
+    show=show_import,
     examples=(
         ("asnap import session.asnap", "a bundle, with all of its history"),
         ("asnap import b.asnap --map /home/ann=/home/bob", "if the directories differ on this machine"),

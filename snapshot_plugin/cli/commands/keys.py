@@ -60,17 +60,18 @@ class Keys(Document):
     slots: tuple[Slot, ...]
     done: str | None = None
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if self.done:
-            out.note(self.done, fg="green")
-        if not self.encrypted:
-            out.line(f"{self.store} is not encrypted")
-            out.note("  to encrypt it: asnap keys init --encrypt-existing")
-            return
-        columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
-        out.table(columns, [_row(slot) for slot in self.slots])
-        out.note(f"key in use: {self.key_at_hand or _NO_KEY}")
+
+def show_keys(answer: Keys, out: Output) -> None:
+    """Print whether a store is encrypted, and by which slots it opens. Never a secret."""
+    if answer.done:
+        out.note(answer.done, fg="green")
+    if not answer.encrypted:
+        out.line(f"{answer.store} is not encrypted")
+        out.note("  to encrypt it: asnap keys init --encrypt-existing")
+        return
+    columns = (Column("SLOT"), Column("OPENED BY"), Column("LABEL", flexible=True), Column("SINCE"))
+    out.table(columns, [_row(slot) for slot in answer.slots])
+    out.note(f"key in use: {answer.key_at_hand or _NO_KEY}")
 
 
 def _row(slot: Slot) -> tuple[str, str, str, str]:
@@ -134,7 +135,7 @@ def command() -> None:
 
 def _part(name: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Any], click.Command]:
     def declared(body: Any) -> click.Command:
-        made = declare(f"keys {name}", answer=Keys, examples=examples, exits=_EXITS)(body)
+        made = declare(f"keys {name}", answer=Keys, show=show_keys, examples=examples, exits=_EXITS)(body)
         made.name = name
         command.add_command(made, name)
         return made

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed, filter_options
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.command import filter_options
 from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.unexpected import tell_unexpected
 from snapshot_plugin.errors import StoreNotFound
@@ -46,66 +46,56 @@ _BEGIN = (
 )
 
 
-class _Table(Listed):
-    """Sessions as a table."""
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        everywhere, exact = self.below is None, out.columns == WIDE
-        cells = (_exact_cells(r) if exact else _cells(r, self.as_of, everywhere=everywhere) for r in self.sessions)
-        out.table(_COLUMNS, cells)
-        for row in self.sessions:
-            if row.state != "ok":
-                out.note(_trouble(row, out))
-        columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
-        out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in self.hidden_sessions])
-        for store in self.archived:
-            out.note(_lag(store, self.as_of))
-        out.note(self._footer(), dim=True)
-        if not self.total:
-            for line in _BEGIN:
-                out.note(line)
-        if not self.sessions and "cwd" in self.hidden:
-            out.note(f"none ran in {plain(self.below or '')}; all of them: {out.run('asnap list --all')}")
-
-    def _footer(self) -> str:
-        shown, total = len(self.sessions), self.total
-        parts = [f"{shown} of {total} sessions" if shown != total else several(total, "session")]
-        hidden = [f"{number} {_BY[by]}" for by, number in self.hidden.items()]
-        if hidden:
-            parts.append("hidden: " + ", ".join(hidden))
-        parts.append(f"store {size(self.size_bytes)}" + (", encrypted" if self.encrypted else ""))
-        return " · ".join(parts)
+def show_table(answer: Listed, out: Output) -> None:
+    """Print sessions as a table."""
+    everywhere, exact = answer.below is None, out.columns == WIDE
+    cells = (_exact_cells(r) if exact else _cells(r, answer.as_of, everywhere=everywhere) for r in answer.sessions)
+    out.table(_COLUMNS, cells)
+    for row in answer.sessions:
+        if row.state != "ok":
+            out.note(_trouble(row, out))
+    columns = (Column("NOT SHOWN"), Column("TITLE", flexible=True), Column("WHY", flexible=True))
+    out.table(columns, [(h.session_id, plain(h.title or ""), plain(h.why)) for h in answer.hidden_sessions])
+    for store in answer.archived:
+        out.note(_lag(store, answer.as_of))
+    out.note(_footer(answer), dim=True)
+    if not answer.total:
+        for line in _BEGIN:
+            out.note(line)
+    if not answer.sessions and "cwd" in answer.hidden:
+        out.note(f"none ran in {plain(answer.below or '')}; all of them: {out.run('asnap list --all')}")
 
 
-class _Families(_Table):
-    """Sessions as a table, each fork below its parent."""
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        _Table.of(replace(self, sessions=tuple(_as_families(self.sessions)))).show(out)
-
-
-class _Ids(Listed):
-    """Session ids alone, as commands take them."""
-
-    end: ClassVar[bytes] = b"\n"
-
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for row in self.sessions:
-            out.raw(as_reference(row.session_id).encode() + self.end)
+def _footer(answer: Listed) -> str:
+    shown, total = len(answer.sessions), answer.total
+    parts = [f"{shown} of {total} sessions" if shown != total else several(total, "session")]
+    hidden = [f"{number} {_BY[by]}" for by, number in answer.hidden.items()]
+    if hidden:
+        parts.append("hidden: " + ", ".join(hidden))
+    parts.append(f"store {size(answer.size_bytes)}" + (", encrypted" if answer.encrypted else ""))
+    return " · ".join(parts)
 
 
-class _NulIds(_Ids):
-    """Session ids, each followed by a NUL, for ``xargs -0``."""
+def show_families(answer: Listed, out: Output) -> None:
+    """Print sessions as a table, each fork below its parent."""
+    show_table(replace(answer, sessions=tuple(_as_families(answer.sessions))), out)
 
-    end: ClassVar[bytes] = b"\0"
+
+def show_ids(answer: Listed, out: Output, end: bytes = b"\n") -> None:
+    """Print session ids alone, as commands take them."""
+    for row in answer.sessions:
+        out.raw(as_reference(row.session_id).encode() + end)
+
+
+def show_ids_for_xargs(answer: Listed, out: Output) -> None:
+    """Print session ids, each followed by a NUL, for ``xargs -0``."""
+    show_ids(answer, out, b"\0")
 
 
 @declare(
     "list",
     answer=Listed,
+    show=show_table,
     examples=(
         ("asnap list", "the sessions of this project"),
         ("asnap list --all --since 3d", "everywhere, what changed in the last three days"),
@@ -126,7 +116,7 @@ class _NulIds(_Ids):
 @click.option("--tree", is_flag=True, help="Forks below the sessions they came from.")
 @click.option("--ids", is_flag=True, help="Only whole ids, one per line.")
 @click.option("-0", "--print0", "nul", is_flag=True, help="Only whole ids, each followed by NUL.")
-def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked: Any) -> Listed:
+def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked: Any) -> Printed:
     """List sessions, the last changed first.
 
     Without options: sessions of this project (the git work tree, or the current directory and below). Sessions that
@@ -137,8 +127,9 @@ def command(call: Call, *, why: bool, tree: bool, ids: bool, nul: bool, **asked:
     if rows and selection.tags:
         selection = _with_earlier_tags(call, rows, selection)
     tell_unexpected(call, rows)
-    kind = _NulIds if nul else _Ids if ids else _Families if tree else _Table
-    return kind.of(listed(rows, selection, why=why, encrypted=encrypted, archived=archived, as_of=call.now))
+    show = show_ids_for_xargs if nul else show_ids if ids else show_families if tree else show_table
+    found = listed(rows, selection, why=why, encrypted=encrypted, archived=archived, as_of=call.now)
+    return Printed(found, show)
 
 
 def _selection(

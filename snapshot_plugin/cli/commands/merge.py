@@ -52,25 +52,25 @@ class Merging(Document):
     conflicts: tuple[MergeConflict, ...]
     resume: str | None
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if self.session_id:
-            out.line(self.session_id)
-        tell: Callable[..., None] = out.line if self.dry_run else out.note
-        parts = f"{self.shared} shared, {self.from_first} of {plain(self.first)}, {self.from_second} of"
-        tell(
-            f"{'would have' if self.dry_run else 'merged:'} {self.messages} messages: {parts} {plain(self.second)}"
-        )
-        conflicts = [each for each in self.conflicts if not each.path.startswith(_BOOKKEEPING)]
-        if conflicts:
-            number = several(len(conflicts), "conflict")
-            tell(f"{number}; the first branch wins, the other version is kept in metadata:")
-        for conflict in conflicts:
-            tell(f"  {plain(conflict.path)}", fg="yellow")
-            tell(f"    kept  {_brief(conflict.kept)}", fg="green")
-            tell(f"    other {_brief(conflict.other)}", fg="red")
-        if self.resume:
-            out.note(f"  resume: {self.resume}    undo: {out.run('asnap undo')}")
+
+def show_merge(answer: Merging, out: Output) -> None:
+    """Print the new session and its parts. In a dry run it is not saved and has no id."""
+    if answer.session_id:
+        out.line(answer.session_id)
+    tell: Callable[..., None] = out.line if answer.dry_run else out.note
+    did = "would have" if answer.dry_run else "merged:"
+    own = f"{answer.from_first} of {plain(answer.first)}, {answer.from_second} of {plain(answer.second)}"
+    tell(f"{did} {answer.messages} messages: {answer.shared} shared, {own}")
+    conflicts = [each for each in answer.conflicts if not each.path.startswith(_BOOKKEEPING)]
+    if conflicts:
+        number = several(len(conflicts), "conflict")
+        tell(f"{number}; the first branch wins, the other version is kept in metadata:")
+    for conflict in conflicts:
+        tell(f"  {plain(conflict.path)}", fg="yellow")
+        tell(f"    kept  {_brief(conflict.kept)}", fg="green")
+        tell(f"    other {_brief(conflict.other)}", fg="red")
+    if answer.resume:
+        out.note(f"  resume: {answer.resume}    undo: {out.run('asnap undo')}")
 
 
 def _brief(value: Any) -> str:
@@ -83,6 +83,7 @@ def _brief(value: Any) -> str:
 @declare(
     "merge",
     answer=Merging,
+    show=show_merge,
     examples=(
         ("asnap merge 01jd 01jf --dry-run", "what a merge would have, and where they disagree"),
         ("asnap merge 01jd 01jf", "a new session: what they share, 01jd's own part, 01jf's own part"),

@@ -49,23 +49,25 @@ class Migrated(Document):
         """3 if some were left unchanged."""
         return PARTIAL if any(each.problem for each in self.moved) else 0
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for each in self.moved:
-            out.line(plain(each.what) + (f" → {plain(each.written)}" if each.written else ""))
-            for step in each.steps:
-                out.line(f"    {step}")
-        left = [each for each in self.moved if each.problem]
-        for each in left:
-            out.note(f"not migrated: {plain(each.problem or '')}")
-        would = "would be" if self.dry_run else "were"
-        done = f"{len(self.moved) - len(left)} {would} upgraded to version {self.current_version}"
-        out.note(f"{self.looked_at} checked; {done}")
+
+def show_migrated(answer: Migrated, out: Output) -> None:
+    """Print what was old, and the result for each."""
+    for each in answer.moved:
+        out.line(plain(each.what) + (f" → {plain(each.written)}" if each.written else ""))
+        for step in each.steps:
+            out.line(f"    {step}")
+    left = [each for each in answer.moved if each.problem]
+    for each in left:
+        out.note(f"not migrated: {plain(each.problem or '')}")
+    would = "would be" if answer.dry_run else "were"
+    done = f"{len(answer.moved) - len(left)} {would} upgraded to version {answer.current_version}"
+    out.note(f"{answer.looked_at} checked; {done}")
 
 
 @declare(
     "migrate",
     answer=Migrated,
+    show=show_migrated,
     examples=(
         ("asnap migrate --dry-run", "which sessions of the store are of an older version"),
         ("asnap migrate", "save them in the current version; their old snapshots stay"),

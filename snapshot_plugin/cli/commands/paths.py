@@ -28,15 +28,17 @@ class Paths(Document):
     rows: ClassVar[str] = "places"
     places: tuple[PathEntry, ...]
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        columns = (Column("PLACE"), Column("PATH"), Column("", flexible=True))
-        out.table(columns, [(place.name, place.path, place.purpose) for place in self.places])
+
+def show_paths(answer: Paths, out: Output) -> None:
+    """Print every place this installation uses for this user."""
+    columns = (Column("PLACE"), Column("PATH"), Column("", flexible=True))
+    out.table(columns, [(place.name, place.path, place.purpose) for place in answer.places])
 
 
 @declare(
     "paths",
     answer=Paths,
+    show=show_paths,
     examples=(
         ("asnap paths", "where the store, the settings and the index are"),
         ("asnap paths --json", "the same for a script"),

@@ -6,7 +6,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.labelled import ToldLabel
+from snapshot_plugin.cli.labelled import show_label
 from snapshot_plugin.operations.labels import Label, pin, whole_session
 from snapshot_plugin.operations.references import find
 
@@ -16,6 +16,7 @@ __all__ = ["command"]
 @declare(
     "pin",
     answer=Label,
+    show=show_label,
     examples=(
         ("asnap pin latest", "no policy drops a snapshot of it from now on"),
         ("asnap pin 'fix auth' --off", "retention policies apply to it again"),
@@ -32,4 +33,4 @@ async def command(call: Call, *, ref: str, off: bool) -> Label:
     """
     async with call.store() as store:
         session_id = whole_session(await find(store, ref), "a pin")
-        return ToldLabel.of(await pin(call.work, store, session_id, pinned=not off))
+        return await pin(call.work, store, session_id, pinned=not off)

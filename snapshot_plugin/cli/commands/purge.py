@@ -24,31 +24,30 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _PurgedText(Purged):
-    """What was removed permanently, or would be, printed for a person."""
+def show_purged(answer: Purged, out: Output) -> None:
+    """Print what was removed permanently, or would be."""
+    right = (Column("AGE", right=True), Column("SIZE", right=True))
+    columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
+    out.table(columns, [_row(answer, each) for each in answer.removed])
+    if answer.kept:
+        out.note(f"{answer.kept} in the trash are younger and were kept")
+    if not answer.removed:
+        out.note("nothing to remove")
+    elif answer.dry_run:
+        out.note(f"would free {size(answer.size_bytes)}; nothing was changed")
+    else:
+        out.note(f"removed permanently: {len(answer.removed)}; freed {size(answer.size_bytes)}")
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        right = (Column("AGE", right=True), Column("SIZE", right=True))
-        columns = (Column("SESSION"), Column("WHAT"), *right, Column("ID"))
-        out.table(columns, [self._row(each) for each in self.removed])
-        if self.kept:
-            out.note(f"{self.kept} in the trash are younger and were kept")
-        if not self.removed:
-            out.note("nothing to remove")
-        elif self.dry_run:
-            out.note(f"would free {size(self.size_bytes)}; nothing was changed")
-        else:
-            out.note(f"removed permanently: {len(self.removed)}; freed {size(self.size_bytes)}")
 
-    def _row(self, each: Discarded) -> tuple[str, ...]:
-        what = "dropped snapshots" if each.is_copy else "session"
-        return each.session_id, what, ago(each.deleted_at, self.as_of), size(each.size_bytes), each.token
+def _row(answer: Purged, each: Discarded) -> tuple[str, ...]:
+    what = "dropped snapshots" if each.is_copy else "session"
+    return each.session_id, what, ago(each.deleted_at, answer.as_of), size(each.size_bytes), each.token
 
 
 @declare(
     "purge",
     answer=Purged,
+    show=show_purged,
     examples=(
         ("asnap purge", "remove everything in the trash permanently, after a question"),
         ("asnap purge --older-than 30d --yes", "in cron: keep a month to change your mind"),
@@ -76,7 +75,7 @@ async def command(call: Call, *, older_than: str, dry_run: bool) -> Purged:
             old = list(await store.purge(older_than=grace, now=call.now))
             await _forget_operations(call, store, old)
             await forget_index(call.work, store)
-        return _PurgedText.of(await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run))
+        return await discarded(call.work, store, old, kept=len(trash) - len(old), dry_run=dry_run)
 
 
 async def _forget_operations(call: Call, store: SnapshotStore, purged: Sequence[Trashed]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.operations.document import Document, Part
@@ -56,39 +57,39 @@ class Recovery(Document):
         """3 if something could not be recovered."""
         return PARTIAL if any(session.problem for session in self.sessions) else 0
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if not self.sessions:
-            out.note("nothing to recover: no killed process left anything behind")
-            return
-        columns = (
-            Column("SESSION"),
-            Column("TITLE", flexible=True, rank=1),
-            Column("RECORDS", right=True),
-            Column("OUTCOME", flexible=True),
-            Column("OWNER", flexible=True, rank=2),
-        )
-        out.table(columns, self._cells())
 
-    def _cells(self) -> Iterator[tuple[str, ...]]:
-        for session in self.sessions:
-            owner = f"process {session.pid}, begun {long_ago(session.since, self.as_of)}" if session.since else ""
-            outcome = plain(session.outcome)
-            yield session.session_id, plain(session.title or ""), str(session.records), outcome, owner
+def show_recovery(answer: Recovery, out: Output) -> None:
+    """Print what was recovered."""
+    if not answer.sessions:
+        out.note("nothing to recover: no killed process left anything behind")
+        return
+    columns = (
+        Column("SESSION"),
+        Column("TITLE", flexible=True, rank=1),
+        Column("RECORDS", right=True),
+        Column("OUTCOME", flexible=True),
+        Column("OWNER", flexible=True, rank=2),
+    )
+    out.table(columns, _cells(answer))
 
 
-class MarkdownRecovery(Recovery):
-    """The same as a Markdown table."""
+def _cells(answer: Recovery) -> Iterator[tuple[str, ...]]:
+    for session in answer.sessions:
+        owner = f"process {session.pid}, begun {long_ago(session.since, answer.as_of)}" if session.since else ""
+        outcome = plain(session.outcome)
+        yield session.session_id, plain(session.title or ""), str(session.records), outcome, owner
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for line in markdown_table(("session", "title", "records", "outcome", "owner"), self._cells()):
-            out.line(line)
+
+def show_recovery_as_markdown(answer: Recovery, out: Output) -> None:
+    """Print the same as a Markdown table."""
+    for line in markdown_table(("session", "title", "records", "outcome", "owner"), _cells(answer)):
+        out.line(line)
 
 
 @declare(
     "recover",
     answer=Recovery,
+    show=show_recovery,
     examples=(
         ("asnap recover", "a line for each session that was cut off"),
         ("asnap recover --format markdown", "the same as a table for a ticket"),
@@ -99,7 +100,7 @@ class MarkdownRecovery(Recovery):
 @click.option(
     "--format", "form", type=click.Choice(["text", "markdown"]), default="text", help="Form of the table."
 )
-async def command(call: Call, *, form: str) -> Recovery:
+async def command(call: Call, *, form: str) -> Printed:
     """Save the records of killed processes as snapshots.
 
     Live sessions are left alone, and running it twice does no harm. asnap run and asnap resume do the same
@@ -110,8 +111,9 @@ async def command(call: Call, *, form: str) -> Recovery:
     async with call.live() as store:
         found = await recover(store, now=call.now)
         titles = {meta.session_id: meta.title for meta in await store.list()} if found else {}
-    kind = MarkdownRecovery if form == "markdown" else Recovery
-    return kind(sessions=tuple(_session(each, titles.get(each.session_id)) for each in found), as_of=call.now)
+    sessions = tuple(_session(each, titles.get(each.session_id)) for each in found)
+    show = show_recovery_as_markdown if form == "markdown" else show_recovery
+    return Printed(Recovery(sessions=sessions, as_of=call.now), show)
 
 
 def _session(found: Recovered, title: str | None) -> RecoveredSession:

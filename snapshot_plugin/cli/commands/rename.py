@@ -6,7 +6,7 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.labelled import ToldLabel
+from snapshot_plugin.cli.labelled import show_label
 from snapshot_plugin.operations.labels import Label, rename, whole_session
 from snapshot_plugin.operations.references import resolve
 from snapshot_plugin.operations.text import several
@@ -17,6 +17,7 @@ __all__ = ["command"]
 @declare(
     "rename",
     answer=Label,
+    show=show_label,
     examples=(
         ("asnap rename latest 'fix auth'", "so that asnap resume 'fix auth' finds it"),
         ("asnap rename 01jd7a parser", "by the beginning of its id"),
@@ -39,4 +40,4 @@ async def command(call: Call, *, ref: str, name: str) -> Label:
     if others and done.title:
         found = several(len(others), "other session")
         call.out.note(f"{found} with this name, so use ids: {', '.join(others[:3])}")
-    return ToldLabel.of(done)
+    return done

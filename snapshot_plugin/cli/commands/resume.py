@@ -13,8 +13,8 @@ import click
 
 from snapshot_plugin.cli.about import context_line
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed, yes_option
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.command import yes_option
 from snapshot_plugin.cli.layout import directory
 from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
@@ -73,64 +73,63 @@ class Resume(Document):
         line = shell_line(self.command)
         return f"cd {shell_line([self.cwd])} && {line}" if self.cwd else line
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for line in self.story():
-            out.note(line)
-        out.line(self.shell_line)
-        if out.is_terminal:
-            out.note("\nIt speaks ACP on stdin and stdout: start it from your editor. In Zed, settings.json:")
-            out.note(self._zed())
 
-    def story(self) -> Iterator[str]:
-        """Describe what will be restored."""
-        row, known = self.session, self.about
-        yield f"{row.name} ({plain(row.session_id)})"
-        agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
-        age = f"last changed {long_ago(row.changed_at, self.as_of)}"
-        yield f"  agent     {plain(agent)}, {age}, {row.length}"
-        cold = ", cold: the first turn reads it again" if self.cold else ""
-        yield f"  context   {context_line(known)}{cold}"
-        yield f"  restores  {plain(', '.join(self.restores))}"
-        how = _GRADES.get(self.expected_grade or "", "known once the agent runs")
-        told = f" (a note of {count(self.note_characters)} characters)" if self.note_characters else ""
-        yield f"  grade     {self.expected_grade or 'not known yet'}: {how}{told}"
-        yield from (f"  repair    {plain(notice)}" for notice in known.notices)
-        yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
-        if not self.confirmed:
-            yield "  imported  its command and directory are not confirmed: read them before you run it"
-        if row.ended_unexpectedly:
-            yield "  ended     unexpectedly; what was cut off is recovered first"
-        if self.cwd and not os.path.isdir(self.cwd):  # noqa: PTH112 — text
-            yield f"  missing   {plain(self.cwd)} does not exist; give another directory with --cwd"
-
-    def _zed(self) -> str:
-        import json
-
-        name = json.dumps(plain(self.about.agent or "agent"))
-        server = json.dumps({"type": "custom", "command": self.command[0], "args": self.command[1:]})
-        return f'  "agent_servers": {{\n    {name}: {server}\n  }}'
+def show_resume(answer: Resume, out: Output) -> None:
+    """Print a session that can be resumed: what is restored, and the command for it."""
+    for line in story(answer):
+        out.note(line)
+    out.line(answer.shell_line)
+    if out.is_terminal:
+        out.note("\nIt speaks ACP on stdin and stdout: start it from your editor. In Zed, settings.json:")
+        out.note(_zed(answer))
 
 
-class PrintedResume(Resume):
-    """Prints the command alone."""
+def story(answer: Resume) -> Iterator[str]:
+    """Describe what will be restored."""
+    row, known = answer.session, answer.about
+    yield f"{row.name} ({plain(row.session_id)})"
+    agent = " ".join(part for part in (known.agent, known.agent_version) if part) or "unknown agent"
+    age = f"last changed {long_ago(row.changed_at, answer.as_of)}"
+    yield f"  agent     {plain(agent)}, {age}, {row.length}"
+    cold = ", cold: the first turn reads it again" if answer.cold else ""
+    yield f"  context   {context_line(known)}{cold}"
+    yield f"  restores  {plain(', '.join(answer.restores))}"
+    how = _GRADES.get(answer.expected_grade or "", "known once the agent runs")
+    told = f" (a note of {count(answer.note_characters)} characters)" if answer.note_characters else ""
+    yield f"  grade     {answer.expected_grade or 'not known yet'}: {how}{told}"
+    yield from (f"  repair    {plain(notice)}" for notice in known.notices)
+    yield from (f"  damaged   {plain(damage)}" for damage in known.skipped)
+    if not answer.confirmed:
+        yield "  imported  its command and directory are not confirmed: read them before you run it"
+    if row.ended_unexpectedly:
+        yield "  ended     unexpectedly; what was cut off is recovered first"
+    if answer.cwd and not os.path.isdir(answer.cwd):  # noqa: PTH112 — text
+        yield f"  missing   {plain(answer.cwd)} does not exist; give another directory with --cwd"
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if out.is_terminal:
-            super().show(out)
-            return
-        if not self.confirmed:
-            name = plain(self.session.session_id)
-            out.warn(
-                f"asnap: not confirmed: session {name} came with an import; read the command before you run it"
-            )
-        out.line(self.shell_line)
+
+def _zed(answer: Resume) -> str:
+    import json
+
+    name = json.dumps(plain(answer.about.agent or "agent"))
+    server = json.dumps({"type": "custom", "command": answer.command[0], "args": answer.command[1:]})
+    return f'  "agent_servers": {{\n    {name}: {server}\n  }}'
+
+
+def show_command(answer: Resume, out: Output) -> None:
+    """Print prints the command alone."""
+    if out.is_terminal:
+        show_resume(answer, out)
+        return
+    if not answer.confirmed:
+        name = plain(answer.session.session_id)
+        out.warn(f"asnap: not confirmed: session {name} came with an import; read the command before you run it")
+    out.line(answer.shell_line)
 
 
 @declare(
     "resume",
     answer=Resume,
+    show=show_resume,
     examples=(
         ("asnap resume", "pick one, and continue in this terminal"),
         ("asnap resume 01jd --exec", "run the agent with that session: for an editor's settings"),
@@ -161,7 +160,7 @@ async def command(
     agent: str | None,
     cwd: str | None,
     require: str | None,
-) -> Resume | None:
+) -> Printed | None:
     """Resume a session: see what will be restored, and how, then start its agent.
 
     On a terminal the conversation continues here, as in asnap chat; otherwise, and with --print, the command for an
@@ -179,8 +178,7 @@ async def command(
     if agent is not None and (cwd is not None or _is_here(consent.start.directory)):
         consent = consent._replace(is_given=True)
     expected = _expected(known, command_, require, row)
-    kind = PrintedResume if only_print else Resume
-    resume = kind(
+    resume = Resume(
         session=row,
         about=known,
         cold=call.now - row.changed_at > _CACHED,
@@ -196,7 +194,7 @@ async def command(
         _agreed(call, resume, consent)
         _become(call, resume, consent.start.directory)
     if only_print or not (_can_pick(call) and sys.stdout.isatty()):
-        return resume
+        return Printed(resume, show_command if only_print else show_resume)
     await _go_on(call, resume, consent, require)
     return None
 
@@ -211,7 +209,7 @@ async def _go_on(call: Call, resume: Resume, consent: _Consent, require: str | N
     from snapshot_plugin.cli.commands.chat import chat, without_echo
 
     _agreed(call, resume, consent)
-    for line in resume.story():
+    for line in story(resume):
         call.out.note(line)
     session_id = resume.session.session_id
     async with call.live() as store:
@@ -398,7 +396,7 @@ def _agreed(call: Call, resume: Resume, consent: _Consent) -> None:
 
 def _become(call: Call, resume: Resume, place: str) -> NoReturn:
     """Replace this process with the agent's proxy; the client talks to it from now on."""
-    for line in resume.story():
+    for line in story(resume):
         call.out.note(f"asnap: {line}")
     call.out.warn(f"asnap: {resume.shell_line}")
     os.chdir(place)

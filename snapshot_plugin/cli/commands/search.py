@@ -34,45 +34,44 @@ _LIMIT = 20
 _SESSION = "session"
 
 
-class ToldSearched(Searched):
-    """The hits, printed for a person."""
+def show_hits(answer: Searched, out: Output) -> None:
+    """Print the hits."""
+    for session in answer.sessions:
+        found_in = (session.session_id, session.snapshot)
+        hits = [hit for hit in answer.hits if (hit.session_id, hit.snapshot) == found_in]
+        if hits and out.is_terminal:
+            _show_session(answer, out, session, hits)
+        for hit in () if out.is_terminal else hits:
+            out.line("\t".join(_cells(hit, session)))
+    out.note(_footer(answer), dim=True)
+    if answer.query.isupper() and "NOT" in answer.query.split():  # in "404 NOT FOUND" the capitals are plain words
+        out.note(
+            f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(answer.query)}"
+        )
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for session in self.sessions:
-            found_in = (session.session_id, session.snapshot)
-            hits = [hit for hit in self.hits if (hit.session_id, hit.snapshot) == found_in]
-            if hits and out.is_terminal:
-                self._show_session(out, session, hits)
-            for hit in () if out.is_terminal else hits:
-                out.line("\t".join(_cells(hit, session)))
-        out.note(self._footer(), dim=True)
-        if self.query.isupper() and "NOT" in self.query.split():  # in "404 NOT FOUND" the capitals are plain words
-            out.note(
-                f"words after NOT were excluded; to search for the whole text: asnap search {_phrase(self.query)}"
-            )
 
-    def _show_session(self, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
-        name = plain(session.title or "") or "(untitled)"
-        about = " · ".join(filter(None, (plain(session.agent or ""), ago(session.changed_at, self.as_of))))
-        short, told = plain(session.short_id), cut(f"{name} · {about}", out.columns - len(session.short_id) - 2)
-        out.line(f"{out.style(short, fg='cyan', bold=True)}  {out.style(told, bold=True)}")
-        for hit in hits:
-            head = f"  {pad(str(hit.message or ''), 5, right=True)} {pad(hit.role or _SESSION, 10)}"
-            out.line(head + _marked(hit, out, out.columns - width(head)))
-            out.line(f"{' ' * 8}{jump_to(session.short_id, hit.message)}", dim=True)
-        if session.hits > len(hits):
-            all_of_them = f"asnap search {_quoted(self.query)} {_quoted(session.short_id)}"
-            out.line(f"{' ' * 8}{session.hits - len(hits)} more: {all_of_them}", dim=True)
+def _show_session(answer: Searched, out: Output, session: SessionHits, hits: Sequence[MessageHit]) -> None:
+    name = plain(session.title or "") or "(untitled)"
+    about = " · ".join(filter(None, (plain(session.agent or ""), ago(session.changed_at, answer.as_of))))
+    short, told = plain(session.short_id), cut(f"{name} · {about}", out.columns - len(session.short_id) - 2)
+    out.line(f"{out.style(short, fg='cyan', bold=True)}  {out.style(told, bold=True)}")
+    for hit in hits:
+        head = f"  {pad(str(hit.message or ''), 5, right=True)} {pad(hit.role or _SESSION, 10)}"
+        out.line(head + _marked(hit, out, out.columns - width(head)))
+        out.line(f"{' ' * 8}{jump_to(session.short_id, hit.message)}", dim=True)
+    if session.hits > len(hits):
+        all_of_them = f"asnap search {_quoted(answer.query)} {_quoted(session.short_id)}"
+        out.line(f"{' ' * 8}{session.hits - len(hits)} more: {all_of_them}", dim=True)
 
-    def _footer(self) -> str:
-        found = f"{several(self.total_hits, 'hit')} in {several(self.total_sessions, 'session')}"
-        parts = [f"{found} of {self.searched} searched"]
-        if len(self.hits) < self.total_hits:
-            parts.append(f"{len(self.hits)} shown; --limit shows more")
-        if self.hidden:
-            parts.append("not searched: " + ", ".join(f"{count} by {by}" for by, count in self.hidden.items()))
-        return " · ".join(parts)
+
+def _footer(answer: Searched) -> str:
+    found = f"{several(answer.total_hits, 'hit')} in {several(answer.total_sessions, 'session')}"
+    parts = [f"{found} of {answer.searched} searched"]
+    if len(answer.hits) < answer.total_hits:
+        parts.append(f"{len(answer.hits)} shown; --limit shows more")
+    if answer.hidden:
+        parts.append("not searched: " + ", ".join(f"{count} by {by}" for by, count in answer.hidden.items()))
+    return " · ".join(parts)
 
 
 def _quoted(text: str) -> str:
@@ -126,6 +125,7 @@ def _first_shown(hit: MessageHit, room: int) -> int:
 @declare(
     "search",
     answer=Searched,
+    show=show_hits,
     examples=(
         ("asnap search 'token refresh'", "messages with both words, in all sessions"),
         ("""asnap search '"connection refused"' --since 7d""", "a phrase, in the last week"),
@@ -190,7 +190,7 @@ def command(
         left = f"{found.unindexed} more are being indexed in the background"
         call.out.note(f"{left}: search again in a minute, or wait for them with --wait")
     call.out.unreadable(found.unreadable)
-    return ToldSearched.of(found)
+    return found
 
 
 def _bring_up_to_date(call: Call) -> None:

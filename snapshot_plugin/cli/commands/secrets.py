@@ -80,39 +80,39 @@ class Secrets(Document):
         left = self.operations and not self.fix
         return 1 if left or any(session.secrets and not session.fixed for session in self.sessions) else 0
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        columns = (
-            Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("SECRET"),
-            Column("COUNT", right=True), Column("STATE"), Column("WHERE", flexible=True),
-        )  # fmt: skip
-        out.table(columns, [row for session in self.sessions for row in _rows(session)])
-        out.note(self._end())
-        for session in self.sessions:
-            if session.not_searched:
-                out.note(f"  not searched in {session.session_id}: {plain(', '.join(session.not_searched))}")
-        if self.operation:
-            purge = out.run("asnap purge")
-            out.note(
-                f"  the snapshots with secrets are in the trash, for asnap undo; to remove them for good: {purge}"
-            )
-            out.note("  copies that were shared, and the agent's own files, are unchanged: replace these secrets")
-        if self.operations:
-            what = f"{several(self.operations, 'operation')} for asnap undo"
-            out.note(f"  removed from {what}" if self.fix else f"  secrets in names, tags or notes of {what}")
-        if not self.operation and any(session.trash for session in self.sessions):
-            out.note(f"  to remove what is in the trash permanently: {out.run('asnap purge')}")
-        held = any(session.secrets and not session.trash for session in self.sessions)
-        if self.exit_code == 1 and (held or self.operations):
-            out.note(f"  to remove them: {out.run('asnap secrets scan --all --fix')}")
 
-    def _end(self) -> str:
-        found = [session for session in self.sessions if session.secrets]
-        if not found:
-            return f"no secrets in {several(self.searched, 'session')}"
-        fixed = sum(session.fixed for session in found)
-        taken = f", removed from {fixed}" if fixed else ""
-        return f"secrets in {len(found)} of {several(self.searched, 'session')}{taken}"
+def show_secrets(answer: Secrets, out: Output) -> None:
+    """Print what was found, and what was removed."""
+    columns = (
+        Column("SESSION"), Column("TITLE", flexible=True, rank=1), Column("SECRET"),
+        Column("COUNT", right=True), Column("STATE"), Column("WHERE", flexible=True),
+    )  # fmt: skip
+    out.table(columns, [row for session in answer.sessions for row in _rows(session)])
+    out.note(_end(answer))
+    for session in answer.sessions:
+        if session.not_searched:
+            out.note(f"  not searched in {session.session_id}: {plain(', '.join(session.not_searched))}")
+    if answer.operation:
+        purge = out.run("asnap purge")
+        out.note(f"  the snapshots with secrets are in the trash, for asnap undo; to remove them for good: {purge}")
+        out.note("  copies that were shared, and the agent's own files, are unchanged: replace these secrets")
+    if answer.operations:
+        what = f"{several(answer.operations, 'operation')} for asnap undo"
+        out.note(f"  removed from {what}" if answer.fix else f"  secrets in names, tags or notes of {what}")
+    if not answer.operation and any(session.trash for session in answer.sessions):
+        out.note(f"  to remove what is in the trash permanently: {out.run('asnap purge')}")
+    held = any(session.secrets and not session.trash for session in answer.sessions)
+    if answer.exit_code == 1 and (held or answer.operations):
+        out.note(f"  to remove them: {out.run('asnap secrets scan --all --fix')}")
+
+
+def _end(answer: Secrets) -> str:
+    found = [session for session in answer.sessions if session.secrets]
+    if not found:
+        return f"no secrets in {several(answer.searched, 'session')}"
+    fixed = sum(session.fixed for session in found)
+    taken = f", removed from {fixed}" if fixed else ""
+    return f"secrets in {len(found)} of {several(answer.searched, 'session')}{taken}"
 
 
 def _rows(session: LeakySession) -> Iterator[tuple[str, ...]]:
@@ -137,6 +137,7 @@ def command() -> None:
 @declare(
     "secrets scan",
     answer=Secrets,
+    show=show_secrets,
     examples=(
         ("asnap secrets scan", "which sessions hold keys, tokens or passwords, and where"),
         ("asnap secrets scan latest --fix", "remove them from one"),

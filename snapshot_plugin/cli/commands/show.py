@@ -26,29 +26,28 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _ShownText(Shown):
-    """A session, printed for a person."""
+def show_session(answer: Shown, out: Output) -> None:
+    """Print a session."""
+    if answer.history:
+        out.table(_COLUMNS, [_cells(row, answer.as_of) for row in answer.history])
+        return
+    out.pages(itertools.chain(_summary(answer, out), _transcript(answer, out)))
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if self.history:
-            out.table(_COLUMNS, [_cells(row, self.as_of) for row in self.history])
-            return
-        out.pages(itertools.chain(self._summary(out), self._transcript(out)))
 
-    def _summary(self, out: Output) -> Iterator[str]:
-        yield out.style(self.session.name, bold=True)
-        if not self.about:
-            yield self.session.session_id
-        else:
-            yield from fact_lines(self.session, self.about, self.as_of)
-        if self.snapshot != self.session.seq:
-            yield f"this is snapshot {self.snapshot}; the newest is {self.session.seq}"
-        yield ""
+def _summary(answer: Shown, out: Output) -> Iterator[str]:
+    yield out.style(answer.session.name, bold=True)
+    if not answer.about:
+        yield answer.session.session_id
+    else:
+        yield from fact_lines(answer.session, answer.about, answer.as_of)
+    if answer.snapshot != answer.session.seq:
+        yield f"this is snapshot {answer.snapshot}; the newest is {answer.session.seq}"
+    yield ""
 
-    def _transcript(self, out: Output) -> Iterator[str]:
-        for said in self.messages:
-            yield from lines_of(said, out.style)
+
+def _transcript(answer: Shown, out: Output) -> Iterator[str]:
+    for said in answer.messages:
+        yield from lines_of(said, out.style)
 
 
 _COLUMNS = (
@@ -81,6 +80,7 @@ def _cells(row: SnapshotRow, now: datetime) -> tuple[str, ...]:
 @declare(
     "show",
     answer=Shown,
+    show=show_session,
     examples=(
         ("asnap show latest", "the newest session: summary and conversation"),
         ("asnap show 01jd --history", "its snapshots, newest first"),
@@ -120,7 +120,7 @@ async def command(
     async with call.store() as store:
         target = await find(store, ref)
         if past:
-            return _ShownText.of(await history(call.work, store, target))
+            return await history(call.work, store, target)
         stored, answer = await show(call.work, store, target)
     if raw:
         _print_raw(call, stored.snapshot)
@@ -128,7 +128,7 @@ async def command(
     if message is not None or first is not None:
         answer = replace(answer, about=None)
     said = () if summary else shown(stored, tools=tools, message=message, first=first)
-    return _ShownText.of(replace(answer, messages=said))
+    return replace(answer, messages=said)
 
 
 def _print_raw(call: Call, snapshot: SessionSnapshot) -> None:

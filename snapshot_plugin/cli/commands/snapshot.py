@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.command import Printed
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.operations.document import Document, Part
@@ -65,42 +66,42 @@ class SavedSessions(Document):
         saved = f"{self.saved} of {several(len(self.sessions), 'session')} saved"
         return f"{saved} as {plain(self.tag)}, {clock_time(self.as_of)}"
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        columns = (
-            Column("SESSION"),
-            Column("TITLE", flexible=True, rank=2),
-            Column("STATUS", style=lambda cell: {"fg": "green" if cell == "saved" else "red"}),
-            Column("SNAPSHOT", right=True),
-            Column("OWNER", flexible=True, rank=1),
-            Column("PROBLEM", flexible=True),
-        )
-        out.table(columns, self._cells())
-        out.note(self.summary)
-        for line in self.not_archived:
-            out.note(f"not in the archive: {plain(line)}")
 
-    def _cells(self) -> Iterator[tuple[str, ...]]:
-        for each in self.sessions:
-            owner = f"process {each.owner.pid} on {plain(each.owner.host)}" if each.owner else ""
-            number = str(each.snapshot) if each.snapshot is not None else ""
-            status = each.status.replace("_", " ")
-            yield each.session_id, plain(each.title or ""), status, number, owner, plain(each.problem or "")
+def show_saved(answer: SavedSessions, out: Output) -> None:
+    """Print the result for each session that was to be saved."""
+    columns = (
+        Column("SESSION"),
+        Column("TITLE", flexible=True, rank=2),
+        Column("STATUS", style=lambda cell: {"fg": "green" if cell == "saved" else "red"}),
+        Column("SNAPSHOT", right=True),
+        Column("OWNER", flexible=True, rank=1),
+        Column("PROBLEM", flexible=True),
+    )
+    out.table(columns, _cells(answer))
+    out.note(answer.summary)
+    for line in answer.not_archived:
+        out.note(f"not in the archive: {plain(line)}")
 
 
-class MarkdownSavedSessions(SavedSessions):
-    """The same as a Markdown table, for a change ticket."""
+def _cells(answer: SavedSessions) -> Iterator[tuple[str, ...]]:
+    for each in answer.sessions:
+        owner = f"process {each.owner.pid} on {plain(each.owner.host)}" if each.owner else ""
+        number = str(each.snapshot) if each.snapshot is not None else ""
+        status = each.status.replace("_", " ")
+        yield each.session_id, plain(each.title or ""), status, number, owner, plain(each.problem or "")
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        for line in markdown_table(_TITLES, self._cells()) if self.sessions else ():
-            out.line(line)
-        out.line(f"\n{self.summary}" if self.sessions else self.summary)
+
+def show_saved_as_markdown(answer: SavedSessions, out: Output) -> None:
+    """Print the same as a Markdown table, for a change ticket."""
+    for line in markdown_table(_TITLES, _cells(answer)) if answer.sessions else ():
+        out.line(line)
+    out.line(f"\n{answer.summary}" if answer.sessions else answer.summary)
 
 
 @declare(
     "snapshot",
     answer=SavedSessions,
+    show=show_saved,
     examples=(
         ("asnap snapshot --all --tag pre-deploy", "every live session, before a deploy"),
         ("asnap snapshot --all --wait 30s --format markdown", "with a table for the change ticket"),
@@ -125,7 +126,7 @@ class MarkdownSavedSessions(SavedSessions):
 )
 async def command(
     call: Call, *, refs: tuple[str, ...], everyone: bool, tag: str | None, wait: str, archive: str | None, form: str
-) -> SavedSessions:
+) -> Printed:
     """Ask the owners of live sessions to save them now.
 
     Exits with 0 only if all are saved, so it can guard a deploy. Each session that is not saved is named, with its
@@ -140,14 +141,14 @@ async def command(
         outcomes, metas = await _saved(store, refs, tag=label, within=seconds(wait))
         only = None if everyone else [each.session_id for each in outcomes]
         missing = await _archived(call, store, archive, only) if archive else ()
-    kind = MarkdownSavedSessions if form == "markdown" else SavedSessions
-    return kind(
+    done = SavedSessions(
         tag=label,
         sessions=tuple(_session(outcome, metas.get(outcome.session_id)) for outcome in outcomes),
         saved=sum(outcome.status == "saved" for outcome in outcomes),
         as_of=call.now,
         not_archived=missing,
     )
+    return Printed(done, show_saved_as_markdown if form == "markdown" else show_saved)
 
 
 async def _archived(call: Call, store: SnapshotStore, url: str, only: list[str] | None) -> tuple[str, ...]:

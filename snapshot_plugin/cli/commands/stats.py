@@ -25,47 +25,46 @@ _BAR = 24
 _BUSIEST = 3
 
 
-class _StatisticsText(Statistics):
-    """The statistics, printed for a person."""
+def show_statistics(answer: Statistics, out: Output) -> None:
+    """Print the statistics."""
+    if not out.is_terminal:
+        for group in answer.groups:
+            cost = f"{group.cost:.6g}"
+            numbers = map(str, (group.sessions, group.turns, group.messages, group.tokens))
+            out.line("\t".join((plain(group.key), *numbers, cost)))
+        for line in (*_about(answer), *_activity(answer)):
+            out.note(line)
+        return
+    for line in (*_about(answer), *_activity(answer)):
+        for part in textwrap.wrap(line, out.columns, subsequent_indent=" " * 8, drop_whitespace=False):
+            out.line(part)
+    days = answer.daily[-min(_DRAWN // 2, out.columns - 12) :]
+    if len(days) > 1:
+        tokens = [day.tokens for day in days]
+        out.line("tokens by day")
+        for line in plot(tokens, (days[0].day, days[-1].day), count(max(tokens))):
+            out.line(line, fg="blue")
+    shown = answer.groups[-_SHOWN:] if answer.by in ("day", "week") else answer.groups[:_SHOWN]
+    out.table(_columns(answer.by), [_cells(group, max(g.tokens for g in shown)) for group in shown])
+    if len(shown) < len(answer.groups):
+        out.note(f"{len(answer.groups) - len(shown)} more with --json", dim=True)
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if not out.is_terminal:
-            for group in self.groups:
-                cost = f"{group.cost:.6g}"
-                numbers = map(str, (group.sessions, group.turns, group.messages, group.tokens))
-                out.line("\t".join((plain(group.key), *numbers, cost)))
-            for line in (*self._about(), *self._activity()):
-                out.note(line)
-            return
-        for line in (*self._about(), *self._activity()):
-            for part in textwrap.wrap(line, out.columns, subsequent_indent=" " * 8, drop_whitespace=False):
-                out.line(part)
-        days = self.daily[-min(_DRAWN // 2, out.columns - 12) :]
-        if len(days) > 1:
-            tokens = [day.tokens for day in days]
-            out.line("tokens by day")
-            for line in plot(tokens, (days[0].day, days[-1].day), count(max(tokens))):
-                out.line(line, fg="blue")
-        shown = self.groups[-_SHOWN:] if self.by in ("day", "week") else self.groups[:_SHOWN]
-        out.table(_columns(self.by), [_cells(group, max(g.tokens for g in shown)) for group in shown])
-        if len(shown) < len(self.groups):
-            out.note(f"{len(self.groups) - len(shown)} more with --json", dim=True)
 
-    def _about(self) -> Iterator[str]:
-        total = self.total
-        spent = f"{count(total.tokens)} tokens" + (f", {money(total.cost)}" if total.cost else "")
-        numbers = {"session": total.sessions, "turn": total.turns, "message": total.messages}
-        counts = ", ".join(several(number, thing) for thing, number in numbers.items())
-        yield f"total   {counts}, {spent}"
+def _about(answer: Statistics) -> Iterator[str]:
+    total = answer.total
+    spent = f"{count(total.tokens)} tokens" + (f", {money(total.cost)}" if total.cost else "")
+    numbers = {"session": total.sessions, "turn": total.turns, "message": total.messages}
+    counts = ", ".join(several(number, thing) for thing, number in numbers.items())
+    yield f"total   {counts}, {spent}"
 
-    def _activity(self) -> Iterator[str]:
-        if any(self.hours):
-            yield f"hours   {sparkline(self.hours)}  0 to 23 h, most at {_busiest(self.hours, _hour_names())}"
-            yield f"days    {sparkline(self.weekdays)}  most on {_busiest(self.weekdays, _DAYS)}"
-        if self.topics:
-            yield "topics  " + ", ".join(f"{plain(topic.term)} ({topic.sessions})" for topic in self.topics)
-        yield f"store   {_savings(self.storage)}"
+
+def _activity(answer: Statistics) -> Iterator[str]:
+    if any(answer.hours):
+        yield f"hours   {sparkline(answer.hours)}  0 to 23 h, most at {_busiest(answer.hours, _hour_names())}"
+        yield f"days    {sparkline(answer.weekdays)}  most on {_busiest(answer.weekdays, _DAYS)}"
+    if answer.topics:
+        yield "topics  " + ", ".join(f"{plain(topic.term)} ({topic.sessions})" for topic in answer.topics)
+    yield f"store   {_savings(answer.storage)}"
 
 
 def _hour_names() -> list[str]:
@@ -109,6 +108,7 @@ def _cells(group: GroupRow, top: int) -> tuple[str, ...]:
 @declare(
     "stats",
     answer=Statistics,
+    show=show_statistics,
     examples=(
         ("asnap stats", "tokens and cost day by day, active hours, topics, savings"),
         ("asnap stats --by project --since 30d", "which projects took the last month's tokens"),
@@ -133,7 +133,7 @@ async def command(call: Call, *, by: Any, since: str | None, picture: str | None
     """
     start = moment(since, call.now) if since else None
     async with call.store() as store:
-        answer = _StatisticsText.of(await statistics(call.work, store, by=by, since=start, quick=quick))
+        answer = await statistics(call.work, store, by=by, since=start, quick=quick)
     call.out.unreadable(answer.unreadable)
     if picture is None:
         return answer

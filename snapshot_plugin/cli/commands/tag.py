@@ -9,10 +9,10 @@ import click
 
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
-from snapshot_plugin.cli.labelled import ToldLabel
+from snapshot_plugin.cli.labelled import show_label
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.model.ids import as_reference
-from snapshot_plugin.operations.labels import SuggestedTag, TagChange, label_as_is, whole_session
+from snapshot_plugin.operations.labels import Label, SuggestedTag, TagChange, label_as_is, whole_session
 from snapshot_plugin.operations.labels import tag as add_tags
 from snapshot_plugin.operations.references import find
 from snapshot_plugin.operations.text import plain
@@ -20,7 +20,7 @@ from snapshot_plugin.operations.text import plain
 __all__ = ["Tags", "command"]
 
 
-class Tags(ToldLabel):
+class Tags(Label):
     """A session's tags, and those its content suggests."""
 
     kind: ClassVar[str] = "tag"
@@ -28,24 +28,26 @@ class Tags(ToldLabel):
     asked: bool = False
     """Whether the tags were only asked for."""
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if not self.asked:
-            super().show(out)
-            return
-        rows = [(plain(tag), "", "") for tag in self.tags]
-        rows += [(plain(each.tag), "suggested", f"{each.about}, {each.count}x") for each in self.suggested]
-        out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
-        if not rows:
-            out.note("it has no tags, and its content suggests none")
-        if self.suggested:
-            named = shlex.quote(as_reference(self.session_id))
-            out.note(f"  to add the suggested tags: {out.run(f'asnap tag {named} --suggested')}")
+
+def show_tags(answer: Tags, out: Output) -> None:
+    """Print a session's tags, and those its content suggests."""
+    if not answer.asked:
+        show_label(answer, out)
+        return
+    rows = [(plain(tag), "", "") for tag in answer.tags]
+    rows += [(plain(each.tag), "suggested", f"{each.about}, {each.count}x") for each in answer.suggested]
+    out.table((Column("TAG", flexible=True), Column("STATE"), Column("WHY")), rows)
+    if not rows:
+        out.note("it has no tags, and its content suggests none")
+    if answer.suggested:
+        named = shlex.quote(as_reference(answer.session_id))
+        out.note(f"  to add the suggested tags: {out.run(f'asnap tag {named} --suggested')}")
 
 
 @declare(
     "tag",
     answer=Tags,
+    show=show_tags,
     examples=(
         ("asnap tag latest urgent backend", "add two tags"),
         ("asnap tag 'fix auth' --remove urgent", "take one away"),

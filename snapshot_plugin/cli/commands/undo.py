@@ -13,36 +13,36 @@ from snapshot_plugin.operations.undo import Done, Undone, operations, undo
 __all__ = ["command"]
 
 
-class _UndoneText(Undone):
-    """What was undone, or could be, printed for a person."""
+def show_undone(answer: Undone, out: Output) -> None:
+    """Print what was undone, or could be."""
+    if not answer.told:
+        _show_list(answer, out)
+        return
+    for line in answer.told:
+        out.note(plain(line))
+    for each in answer.problems:
+        out.warn(f"not undone: {plain(each.problem)}", fg="yellow")
+    if answer.redo:
+        out.note(f"  to do it again: {out.run(f'asnap undo {answer.redo}')}")
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        if not self.told:
-            self._show_list(out)
-            return
-        for line in self.told:
-            out.note(plain(line))
-        for each in self.problems:
-            out.warn(f"not undone: {plain(each.problem)}", fg="yellow")
-        if self.redo:
-            out.note(f"  to do it again: {out.run(f'asnap undo {self.redo}')}")
 
-    def _show_list(self, out: Output) -> None:
-        if not self.operations:
-            out.note("there is nothing to undo")
-            return
-        done = (Column("ID"), Column("AGE", right=True, rank=1), Column("DONE"), Column("WHAT", flexible=True))
-        out.table((*done, Column("STATE")), [self._cells(each) for each in self.operations])
+def _show_list(answer: Undone, out: Output) -> None:
+    if not answer.operations:
+        out.note("there is nothing to undo")
+        return
+    done = (Column("ID"), Column("AGE", right=True, rank=1), Column("DONE"), Column("WHAT", flexible=True))
+    out.table((*done, Column("STATE")), [_cells(answer, each) for each in answer.operations])
 
-    def _cells(self, each: Done) -> tuple[str, ...]:
-        state = "" if each.state == "done" else each.state
-        return each.short_id, ago(each.at, self.as_of), plain(each.operation), plain(each.summary), state
+
+def _cells(answer: Undone, each: Done) -> tuple[str, ...]:
+    state = "" if each.state == "done" else each.state
+    return each.short_id, ago(each.at, answer.as_of), plain(each.operation), plain(each.summary), state
 
 
 @declare(
     "undo",
     answer=Undone,
+    show=show_undone,
     examples=(
         ("asnap undo", "undo the last forget, rename, tag, import, …"),
         ("asnap undo --list", "list operations, newest first"),
@@ -58,6 +58,4 @@ async def command(call: Call, *, operation: str | None, only_list: bool) -> Undo
     What asnap purge removed cannot be restored. Sessions changed since are left alone and reported.
     """
     async with call.store() as store:
-        return _UndoneText.of(
-            await (operations(call.work, store) if only_list else undo(call.work, store, operation))
-        )
+        return await (operations(call.work, store) if only_list else undo(call.work, store, operation))

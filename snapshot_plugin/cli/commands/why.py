@@ -93,36 +93,39 @@ class Why(Document):
     """Where the policy was set."""
     as_of: datetime
 
-    def show(self, out: Output) -> None:
-        """See `Document`."""
-        out.line(f"snapshot {self.snapshot} of {plain(self.title or '') or self.session_id}", bold=True)
-        when = f"{clock_time(self.saved_at)} ({long_ago(self.saved_at, self.as_of)})"
-        out.line(f"saved     {when}, {size(self.size_bytes)}")
-        out.line(f"because   {plain(self.because)} ({plain(self.trigger)})")
-        out.line(f"based on  {self._base()}")
-        if self.tags:
-            out.line(f"tags      {plain(', '.join(self.tags))}")
-        if self.state != "ok":
-            out.line(f"{self.state:<10}{plain(self.problem or '')}", fg="red")
-        verdict, colour = ("kept", "green") if self.keep else ("dropped", "yellow")
-        again = out.run("asnap forget --policy")
-        going = self.session_goes or f"no rule keeps it; a manager drops it at the next save, as does {again}"
-        why = "; ".join(map(plain, self.reasons)) or going
-        out.line(f"{out.style(f'{verdict:<10}', fg=colour)}{why}")
-        rules = ", ".join(f"{name} = {value}" for name, value in self.policy.items())
-        out.line(f"policy    {plain(rules)} ({plain(self.policy_from)})")
 
-    def _base(self) -> str:
-        if self.based_on is not None:
-            return f"snapshot {self.based_on}, with {self.added_messages:+} messages"
-        if fork := self.fork_of:
-            return f"session {fork.session_id}@{fork.snapshot}, its first {fork.messages} messages"
-        return "nothing that is still there" if self.snapshot > 1 else "nothing: it is the first"
+def show_why(answer: Why, out: Output) -> None:
+    """Print one snapshot: its trigger and base, and whether it is kept."""
+    out.line(f"snapshot {answer.snapshot} of {plain(answer.title or '') or answer.session_id}", bold=True)
+    when = f"{clock_time(answer.saved_at)} ({long_ago(answer.saved_at, answer.as_of)})"
+    out.line(f"saved     {when}, {size(answer.size_bytes)}")
+    out.line(f"because   {plain(answer.because)} ({plain(answer.trigger)})")
+    out.line(f"based on  {_base(answer)}")
+    if answer.tags:
+        out.line(f"tags      {plain(', '.join(answer.tags))}")
+    if answer.state != "ok":
+        out.line(f"{answer.state:<10}{plain(answer.problem or '')}", fg="red")
+    verdict, colour = ("kept", "green") if answer.keep else ("dropped", "yellow")
+    again = out.run("asnap forget --policy")
+    going = answer.session_goes or f"no rule keeps it; a manager drops it at the next save, as does {again}"
+    why = "; ".join(map(plain, answer.reasons)) or going
+    out.line(f"{out.style(f'{verdict:<10}', fg=colour)}{why}")
+    rules = ", ".join(f"{name} = {value}" for name, value in answer.policy.items())
+    out.line(f"policy    {plain(rules)} ({plain(answer.policy_from)})")
+
+
+def _base(answer: Why) -> str:
+    if answer.based_on is not None:
+        return f"snapshot {answer.based_on}, with {answer.added_messages:+} messages"
+    if fork := answer.fork_of:
+        return f"session {fork.session_id}@{fork.snapshot}, its first {fork.messages} messages"
+    return "nothing that is still there" if answer.snapshot > 1 else "nothing: it is the first"
 
 
 @declare(
     "why",
     answer=Why,
+    show=show_why,
     examples=(
         ("asnap why latest", "the newest snapshot of the newest session"),
         ("asnap why 01jd@5", "snapshot 5: what triggered it, and whether it stays"),
