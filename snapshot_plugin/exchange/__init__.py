@@ -3,9 +3,8 @@
 ===========  =====================================================================================
 `reading`    what a file is, and the sessions in it
 `bundle`     one file with whole sessions (docs/reference/bundle.md); `sealing`: with a passphrase
-`carrying`   sessions from a store to a file and back; `edits`: other paths, another id
-`rendering`  a session as `markdown`, `html` or JSON
-`redacting`  removing secrets from every snapshot of a session
+`carrying`   sessions from a store to a file and back, with other paths, another id or no secrets
+`rendering`  a session as Markdown, HTML or JSON
 `foreign`    readers for the files of other tools
 ===========  =====================================================================================
 

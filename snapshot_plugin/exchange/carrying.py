@@ -1,4 +1,8 @@
-"""Move whole sessions between stores and files, with their companions. Nothing is overwritten."""
+"""Move whole sessions between stores and files, with their companions. Nothing is overwritten.
+
+On the way a session can be edited: other paths, another id, no secrets. Each edit works on the lines of the
+snapshots, so it touches only the lines that change.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,21 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import anyio
 
-from snapshot_plugin.codec.document import StoredDocument
+from snapshot_plugin.codec.document import StoredDocument, encoded_line, parsed, plain_digest, section_line
 from snapshot_plugin.errors import (
     Conflict,
     Damaged,
     InvalidInput,
     InvalidSnapshot,
     InvalidSnapshotVersion,
+    SnapshotCorrupted,
     SnapshotNotFound,
 )
 from snapshot_plugin.exchange.bundle import MAX_MESSAGES, too_many_messages
-from snapshot_plugin.exchange.edits import moved, renamed
 from snapshot_plugin.live.place import held_alone, must_be_recovered
 from snapshot_plugin.live.recovery import upto_of
 from snapshot_plugin.manager.ports import Clock, utc_now
@@ -34,12 +38,13 @@ from snapshot_plugin.model.ids import (
     new_id,
     owner_of,
 )
+from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.store.memory import MemoryStore
-from snapshot_plugin.store.transfer import Copied, verified
+from snapshot_plugin.store.transfer import Copied, verified, with_roots
 
-__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect"]
+__all__ = ["Arrival", "Carrier", "as_copies", "bring", "carrier", "collect", "moved", "redacted", "renamed"]
 
 Copies = Sequence[Copied]
 Outcome = Literal["imported", "updated", "renamed", "already_there"]
@@ -152,7 +157,7 @@ async def bring(
     Args:
         store: where they go.
         sessions: the sessions to import, each with its snapshots, oldest first.
-        paths: directories to remap; see `edits.moved`.
+        paths: directories to remap; see `moved`.
         under: the id for the one imported session; `Conflict` if it is taken.
         id_for: the id that a session gets here. What comes back from an archive of the user's own keeps its id.
         dry_run: report what would be done, and change nothing.
@@ -324,3 +329,101 @@ async def _take_back(place: Carrier, change: _Change) -> None:
         await place.put_in(change.session_id, change.before, instead_of=change.after)
     else:
         await place.delete(change.session_id)
+
+
+# Edits on the way -------------------------------------------------------------------------------------------
+
+_Line = dict[str, Any]
+_Edit = Callable[[_Line], _Line]
+
+
+def moved(copies: Sequence[Copied], paths: Mapping[str, str]) -> list[Copied]:
+    """The session with its directories remapped: each path at or below a key of *paths* is moved.
+
+    Only the settings change (``cwd`` and additional directories). Messages are not changed.
+    """
+
+    def edit(line: _Line) -> _Line:
+        if line.get("section") == ["config"] and isinstance(line.get("value"), dict):
+            return {**line, "value": _moved_config(line["value"], paths)}
+        if isinstance(line.get("meta"), dict):
+            return {"meta": _moved_config(line["meta"], paths)}
+        return line
+
+    return _edited(copies, edit)
+
+
+def _moved_config(config: _Line, paths: Mapping[str, str]) -> _Line:
+    out = dict(config)
+    for name in ("cwd", "working_dir"):  # the second is what version 1 calls it
+        if isinstance(out.get(name), str):
+            out[name] = _moved_path(out[name], paths)
+    more = out.get("additional_directories")
+    if isinstance(more, list):
+        out["additional_directories"] = [_moved_path(p, paths) if isinstance(p, str) else p for p in more]
+    return out
+
+
+def _moved_path(path: str, paths: Mapping[str, str]) -> str:
+    for old in sorted(paths, key=len, reverse=True):  # the closest one counts
+        start = old.rstrip("/")
+        if path == old or path.rstrip("/") == start or path.startswith(start + "/"):
+            return paths[old].rstrip("/") + path.removeprefix(start) or "/"
+    return path
+
+
+def renamed(copies: Sequence[Copied], session_id: str) -> list[Copied]:
+    """The session under another id; where it names its memory, that is the memory of the new id."""
+    before = memory_id(copies[0].header.sid)
+
+    def edit(line: _Line) -> _Line:
+        pin = line.get("value") if line.get("section") == ["metadata", "working_memory"] else None
+        if isinstance(pin, dict) and pin.get("session_id") == before:
+            return {**line, "value": {**pin, "session_id": memory_id(session_id)}}
+        return line
+
+    return [Copied(header._replace(sid=session_id), payload) for header, payload in _edited(copies, edit)]
+
+
+def redacted(copies: Sequence[Copied]) -> tuple[list[Copied], RedactionReport]:
+    """The session with secrets removed from all its snapshots, and a report of what was removed."""
+    found: list[Redaction] = []
+
+    def edit(line: _Line) -> _Line:
+        if "section" in line:
+            *group, name = line["section"]
+            holder, report = redact({name: line["value"]} if "value" in line else {name: None})
+            ((new_name, value),) = holder.items()
+            clean = {"section": [*group, new_name], **({"value": value} if "value" in line else {})}
+        else:
+            clean, report = redact(line)
+        found.extend(report.redactions)
+        return clean
+
+    return _edited(copies, edit), RedactionReport(redactions=tuple(found))
+
+
+def _edited(copies: Sequence[Copied], edit: _Edit) -> list[Copied]:
+    """The snapshots with every line changed by *edit*, and the roots that go with it."""
+    # The base of each snapshot gets a new root, so the old roots no longer apply.
+    changed = [Copied(header._replace(prev="", root=""), _edited_payload(each, edit)) for header, each in copies]
+    return list(with_roots(changed, plain_digest))
+
+
+def _edited_payload(payload: bytes, edit: _Edit) -> bytes:
+    return b"\n".join([_edited_line(line, edit) for line in payload.split(b"\n")[:-1]] + [b""])
+
+
+def _edited_line(line: bytes, edit: _Edit) -> bytes:
+    try:
+        before = parsed(line)
+        after = edit(before)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        if isinstance(error, InvalidSnapshot):
+            raise
+        raise SnapshotCorrupted("a snapshot's content is not the JSON it should be") from error
+    if after == before:
+        return line
+    if "value" in after:
+        return section_line(after["section"], after["value"])
+    return encoded_line(after)

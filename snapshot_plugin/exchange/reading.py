@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 from snapshot_plugin.errors import InvalidInput, InvalidSnapshot, LimitExceeded
 from snapshot_plugin.exchange.bundle import MAX_CONTENT, MAX_MESSAGES, is_bundle, too_many_messages, unpack
 from snapshot_plugin.exchange.carrying import as_copies
-from snapshot_plugin.exchange.foreign.claude_code import is_claude_code, read_claude_code
-from snapshot_plugin.exchange.foreign.codex import is_codex, read_codex
-from snapshot_plugin.exchange.foreign.dumps import load_dump, shape_of
-from snapshot_plugin.exchange.foreign.lines import Line, parse_json, parse_lines
-from snapshot_plugin.exchange.foreign.opencode import is_opencode, read_opencode
+from snapshot_plugin.exchange.foreign import (
+    is_claude_code,
+    is_codex,
+    is_opencode,
+    load_dump,
+    parse_json,
+    parse_lines,
+    read_claude_code,
+    read_codex,
+    read_opencode,
+    shape_of,
+)
+from snapshot_plugin.migrate.fields import Raw
 from snapshot_plugin.store.transfer import Copied
 
 __all__ = ["FORMATS", "Contents", "read_sessions"]
@@ -24,7 +32,7 @@ FORMATS = ("bundle", "claude-code", "codex", "opencode", "openagent", "oneringai
 _MOST_OBJECTS = 400_000
 _MOST_VALUES = 20_000_000
 """The most JSON values in a file. Each takes a few hundred bytes of memory, however short it is."""
-_LINES: dict[str, tuple[Callable[[Sequence[Line]], bool], Callable[[Sequence[Line]], Line]]] = {
+_LINES: dict[str, tuple[Callable[[Sequence[Raw]], bool], Callable[[Sequence[Raw]], Raw]]] = {
     "claude-code": (is_claude_code, read_claude_code),
     "codex": (is_codex, read_codex),
 }

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from typing import Any
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
-from snapshot_plugin.exchange.foreign.dumps import load_dump
+from snapshot_plugin.exchange.foreign import load_dump
 from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.ipc import requests
 from snapshot_plugin.ipc.state import ClientState

@@ -133,7 +133,7 @@ async def _bundle(store: SnapshotStore, targets: Sequence[Target], *, clean: boo
         for copies in await collect(store, target.session_id, at=target.seq):
             members[copies[0].header.sid] = copies
     if clean:
-        from snapshot_plugin.exchange.redacting import redacted
+        from snapshot_plugin.exchange.carrying import redacted
 
         for session_id, copies in members.items():
             members[session_id], found = redacted(copies)

@@ -28,8 +28,7 @@ from snapshot_plugin import (
 )
 from snapshot_plugin.codec.frame import MAGIC, encode_frame
 from snapshot_plugin.exchange.bundle import is_bundle, pack, unpack
-from snapshot_plugin.exchange.carrying import bring, collect
-from snapshot_plugin.exchange.edits import renamed
+from snapshot_plugin.exchange.carrying import bring, collect, renamed
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.testing import make_snapshot
 from tests.exchange.sessions import fill, memory_store

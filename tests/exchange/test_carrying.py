@@ -22,9 +22,7 @@ from snapshot_plugin import (
     StoreUnavailable,
 )
 from snapshot_plugin.codec.frame import encode_frame
-from snapshot_plugin.exchange.carrying import Arrival, as_copies, bring, carrier, collect
-from snapshot_plugin.exchange.edits import moved, renamed
-from snapshot_plugin.exchange.redacting import redacted
+from snapshot_plugin.exchange.carrying import Arrival, as_copies, bring, carrier, collect, moved, redacted, renamed
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.transfer import Copied, verified

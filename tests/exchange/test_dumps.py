@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.exchange.foreign.dumps import as_document, load_dump, shape_of
+from snapshot_plugin.exchange.foreign import as_document, load_dump, shape_of
 from snapshot_plugin.migrate import load_document
 from snapshot_plugin.migrate import migrate as migrate_document
 

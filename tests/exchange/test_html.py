@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.exchange.html import to_html
+from snapshot_plugin.exchange.rendering import to_html
 from snapshot_plugin.model import AgentInfo, SessionConfig
 from snapshot_plugin.testing import make_snapshot
 from tests.exchange.test_markdown import HOSTILE

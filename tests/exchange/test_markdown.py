@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from snapshot_plugin import Message, SessionSnapshot
-from snapshot_plugin.exchange.markdown import to_markdown
-from snapshot_plugin.exchange.rendering import TextForm, render
+from snapshot_plugin.exchange.rendering import TextForm, render, to_markdown
 from snapshot_plugin.model import (
     Block,
     ImageBlock,

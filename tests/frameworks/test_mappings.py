@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from snapshot_plugin import InvalidInput, InvalidSnapshotVersion, Message, SnapshotCorrupted
 from snapshot_plugin.codec.document import message_line
-from snapshot_plugin.exchange.html import to_html
-from snapshot_plugin.exchange.markdown import to_markdown
+from snapshot_plugin.exchange.rendering import to_html, to_markdown
 from snapshot_plugin.frameworks import (
     agent_framework_messages,
     claude_entries,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from snapshot_plugin.exchange.foreign.dumps import as_document, load_dump
+from snapshot_plugin.exchange.foreign import as_document, load_dump
 from snapshot_plugin.migrate import Chain, migrate
 from snapshot_plugin.migrate.documents import STEPS
 from snapshot_plugin.model import CURRENT_VERSION, SessionSnapshot

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import InvalidSnapshot, InvalidSnapshotVersion
-from snapshot_plugin.exchange.foreign.dumps import as_document
-from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
+from snapshot_plugin.exchange.foreign import as_document
+from snapshot_plugin.exchange.foreign import load_dump as load_document
 from snapshot_plugin.migrate import migrate as migrate_document
 from snapshot_plugin.migrate import plan_migration
 from snapshot_plugin.model import CURRENT_VERSION

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import InvalidSnapshot
-from snapshot_plugin.exchange.foreign.dumps import as_document
-from snapshot_plugin.exchange.foreign.dumps import load_dump as load_document
+from snapshot_plugin.exchange.foreign import as_document
+from snapshot_plugin.exchange.foreign import load_dump as load_document
 from snapshot_plugin.migrate import migrate as migrate_document
 from snapshot_plugin.migrate.fields import keep, utc_text
 from snapshot_plugin.model import ToolCallBlock

@@ -249,7 +249,7 @@ async def _read(file: str, *, is_named: bool) -> bytes:
         if file == "-":
             return _bounded(sys.stdin.buffer)
         if os.path.isdir(file):  # noqa: PTH112 — text
-            from snapshot_plugin.exchange.foreign.oneringai_directory import read_directory
+            from snapshot_plugin.exchange.foreign import read_directory
 
             return read_directory(file, limit=_MAX_FILE)
         with open(file, "rb", opener=None if is_named else _regular) as stream:

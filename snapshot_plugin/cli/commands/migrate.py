@@ -94,7 +94,7 @@ async def command(call: Call, *, files: tuple[Path, ...], dry_run: bool) -> Migr
 
 
 def _file(path: Path, *, dry_run: bool) -> Moved | None:
-    from snapshot_plugin.exchange.foreign.dumps import as_document, shape_of
+    from snapshot_plugin.exchange.foreign import as_document, shape_of
     from snapshot_plugin.migrate import load_document, plan_migration
     from snapshot_plugin.system.files import replace_file
 
