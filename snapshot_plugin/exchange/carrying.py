@@ -373,13 +373,15 @@ def _moved_path(path: str, paths: Mapping[str, str]) -> str:
 
 
 def renamed(copies: Sequence[Copied], session_id: str) -> list[Copied]:
-    """The session under another id; where it names its memory, that is the memory of the new id."""
-    before = memory_id(copies[0].header.sid)
+    """The session under another id; where it names the session that holds its memory, that has the new id, too."""
+    before = copies[0].header.sid
+    instead: dict[Any, str] = {before: session_id, memory_id(before): memory_id(session_id)}
 
     def edit(line: _Line) -> _Line:
         pin = line.get("value") if line.get("section") == ["metadata", "working_memory"] else None
-        if isinstance(pin, dict) and pin.get("session_id") == before:
-            return {**line, "value": {**pin, "session_id": memory_id(session_id)}}
+        if isinstance(pin, dict):
+            named = pin.get("session_id")
+            return {**line, "value": {**pin, "session_id": instead.get(named, named)}}
         return line
 
     return [Copied(header._replace(sid=session_id), payload) for header, payload in _edited(copies, edit)]
