@@ -9,8 +9,9 @@
 `owners`      which sessions are live, and whose owner died, without importing `lease`
 `spool`       the records since the last snapshot, in one file (`spool_format`: how its bytes are read)
 `session`     `LiveSession`: leased, spooled, reduced, saved; lists how each failure is handled
-`storing`     its lease and spool; saving after another process wrote, deleted or damaged the session;
-              `Steps`: work that runs both in threads and in event loops
+`storing`     its lease and spool; saving after another process wrote, deleted or damaged the session
+`blocking`    a store that has only asynchronous methods, as plain calls
+`events`      what happens to sessions; `Reporter` emits it, from any thread
 `sessions`    `LiveSessions`: begin, resume, finish, list and delete the sessions of one process
 `schedule`    when they are saved and flushed
 `recovery`    turns a dead owner's records into a snapshot, exactly once

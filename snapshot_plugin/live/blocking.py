@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from snapshot_plugin.errors import StoreUnavailable
 from snapshot_plugin.store.base import SnapshotStore
@@ -57,6 +58,7 @@ async def in_thread_with(
         finally:
             _loop.reset(token)
     if error is not None:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # which may be why the call failed
         raise error
     return cast("T", outcome)
 

@@ -1,8 +1,8 @@
 """The manager: saves live sessions automatically and restores them. Start with `manager`.
 
 =======================  ==========================================================================================
-`manager`                `SnapshotManager`; `managed`: one of its sessions; `auto`: all of them, and when they are
-                         saved; `hosted`: those that a host records
+`manager`                `SnapshotManager`; `managed`: a session whose object is asked for its snapshot;
+                         `sessions`: all of them, also those that a host records, and when they are saved
 `resume`                 `create_or_resume_session`, `stop_session`; `ports`: what sessions and providers implement
 `persistent`             `persistent_session`: one agent; `context`, `working_memory`: its parts
 `config`                 `SnapshotConfig`; `config_layers`, `config_values`: its sources; `places`, `opening`

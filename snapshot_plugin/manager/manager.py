@@ -23,18 +23,17 @@ from snapshot_plugin.live.ports import LiveContext, Reduce
 from snapshot_plugin.live.recovery import Recovered, recover, recover_if_abandoned
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
-from snapshot_plugin.manager.auto import AutoSnapshot, ManagedSessions
 from snapshot_plugin.manager.branches import branched, renamed, save_branch
 from snapshot_plugin.manager.config import SnapshotConfig
 from snapshot_plugin.manager.config_values import seconds
 from snapshot_plugin.manager.events import EventBus
-from snapshot_plugin.manager.hosted import HostedSessions
 from snapshot_plugin.manager.leases import watch_leases
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, SaveSlots
 from snapshot_plugin.manager.opening import open_place
 from snapshot_plugin.manager.ports import Clock, Snapshottable, check_session, utc_now
 from snapshot_plugin.manager.predeploy import save_everyone, serve_sessions
 from snapshot_plugin.manager.retention import Retention
+from snapshot_plugin.manager.sessions import ManagerSessions
 from snapshot_plugin.manager.signals import SaveOnSignal, end_tasks, run_for
 from snapshot_plugin.manager.telemetry import EventMetrics, opentelemetry_subscriber
 from snapshot_plugin.model.ids import check_session_id, new_id
@@ -87,8 +86,7 @@ class SnapshotManager:
         self._reducers = dict(reducers or {})
         self._place = place_of(self.store)
         self._context = context = self._new_context()
-        self._sessions = sessions = ManagedSessions(context)
-        self._hosted = HostedSessions(context, self.events.emit)
+        self._sessions = sessions = ManagerSessions(context, self.events.emit)
         self._starting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._control: str | None = None
@@ -112,7 +110,7 @@ class SnapshotManager:
     @property
     def live(self) -> tuple[str, ...]:
         """The ids of the sessions that are live here."""
-        return tuple(live.session_id for live in (*self._sessions, *self._hosted))
+        return tuple(live.session_id for live in self._sessions)
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +128,7 @@ class SnapshotManager:
     def _refuse_more(self, why: str) -> None:
         """Start no more sessions, and hurry: a late event loop delays nobody any more."""
         self._refused = self._refused or why
-        self._hosted.refuse(self._refused)
+        self._sessions.refuse(self._refused)
         self._context.saves.count = max(self._context.saves.count, _LAST_SAVES)
 
     def _exit_limit(self) -> float:
@@ -157,10 +155,10 @@ class SnapshotManager:
     async def _start_tasks(self, tasks: anyio.abc.TaskGroup) -> None:
         self.events.open(tasks)
         if self.store.capabilities.several_machines and self._place is not None:
-            tasks.start_soon(watch_leases, lambda: (*self._sessions.live(), *self._hosted), self.report)
+            tasks.start_soon(watch_leases, self._sessions.all_live, self.report)
         tasks.start_soon(self.retention.run)
         if self._place is not None:
-            control = await tasks.start(serve_sessions, self._live_here, self.report)
+            control = await tasks.start(serve_sessions, self._sessions.get, self.report)
             self._control = str(control) if control else None
         if self.watches_signals:
             tasks.start_soon(SaveOnSignal(self._save_before_end).run)
@@ -217,11 +215,10 @@ class SnapshotManager:
 
     async def _save_live(self, session_id: str, trigger: str, tags: Sequence[str] = ()) -> SnapshotRef | None:
         """Save a session that is live in this manager; None if it is not."""
-        if live := self._hosted.get(session_id):
+        live = self._sessions.get(session_id)
+        if isinstance(live, LiveSession):
             return await in_thread(live.save_or_raise, trigger, tags)
-        if auto := self._sessions.get(session_id):
-            return await auto.save(trigger, tags)
-        return None
+        return await live.save(trigger, tags) if live is not None else None
 
     async def start_auto_snapshot(
         self, session: Snapshottable, interval: float | None = None, *, baseline: StoredSnapshot | None = None
@@ -240,7 +237,7 @@ class SnapshotManager:
         every = self.config.snapshot_interval if interval is None else seconds(interval)
         check_session(session)
         tasks = self.check_open(session.session_id)
-        if self._hosted.get(session.session_id):
+        if self._sessions.hosted(session.session_id):
             return  # a host records it, and has it saved after every turn
         async with self._starting:
             if auto := self._sessions.same(session):
@@ -277,13 +274,13 @@ class SnapshotManager:
 
     def touch(self, session_id: str) -> None:
         """Save the session soon, after something significant. Ignored if the session is not live here."""
-        if live := self._live_here(session_id):
+        if live := self._sessions.get(session_id):
             live.checkpoint()
 
     def set_current_task(self, session_id: str, task: str | None) -> None:
         """Store what a live session is working on in its snapshots. `SnapshotNotFound` if it is not live."""
         check_kind("task", task, str, optional=True)  # otherwise no later save of the session would succeed
-        live = self._hosted.get(session_id) or self._sessions.held(session_id)
+        live = self._sessions.hosted(session_id) or self._sessions.held(session_id)
         if live is None:
             raise SnapshotNotFound(f"session {session_id!r} is not live in this manager", session_id=session_id)
         live.set_current_task(task)
@@ -296,7 +293,7 @@ class SnapshotManager:
         events of this manager. Raises `InvalidInput` if the manager is not open.
         """
         self.check_open()
-        return self._hosted.record(reducer, control=self._control)
+        return self._sessions.record(reducer, control=self._control)
 
     def seconds_left(self, session_id: str) -> float:
         """For how long no other machine can own the session: check it before a tool that must not run twice.
@@ -306,8 +303,7 @@ class SnapshotManager:
         operation ``lease`` tells. Stop the agent then: it may go on once this is more than 0 again, unless the
         session was taken over (code ``fenced``).
         """
-        managed = self._sessions.held(session_id)
-        live = managed.live if managed is not None else self._hosted.get(session_id)
+        live = self._sessions.find(session_id)
         return live.seconds_left if live is not None and live.hold is not None else 0.0
 
     async def spool(self, session_id: str, record: dict[str, Any]) -> bool:
@@ -361,7 +357,7 @@ class SnapshotManager:
         *timeout* counts as not saved.
         """
         check_kind("tag", tag, str)
-        own = {live.session_id: live for live in (*self._sessions, *self._hosted)}
+        own = {live.session_id: live for live in self._sessions}
         outcomes = await save_everyone(own, self._place, tag=tag, within=seconds(timeout))
         return SnapshotAllReport(tag=tag, outcomes=tuple(outcomes))
 
@@ -438,9 +434,6 @@ class SnapshotManager:
         """Hold a session for the ``async with`` block. Its lease is not taken before `ManagedSession.take`."""
         return self._sessions.holding(check_session_id(session_id))
 
-    def _live_here(self, session_id: str) -> AutoSnapshot | LiveSession | None:
-        return self._sessions.get(session_id) or self._hosted.get(session_id)
-
     def _new_context(self) -> ManagerContext:
         in_loop = self.events.in_loop
         live = LiveContext(
@@ -458,8 +451,6 @@ class SnapshotManager:
 
     async def _finish(self, session_id: str, *, save: bool, trigger: str, limit: float | None = None) -> Outcome:
         limit = self.config.exit_timeout if limit is None else limit
-        if self._hosted.get(session_id):
-            return await self._hosted.finish(session_id, save=save, limit=limit)
         return await self._sessions.finish(session_id, save=save, trigger=trigger, limit=limit)
 
     async def _finish_all(self, *, save: bool, trigger: str) -> Sequence[Outcome]:
@@ -474,8 +465,7 @@ class SnapshotManager:
             async with anyio.create_task_group() as finishing:
                 for session_id in self.live:
                     finishing.start_soon(finish, session_id)
-        self._hosted.stop()
-        self._sessions.flushes.stop()
+        self._sessions.stop()
         failed = [each for each in outcomes.values() if each.status in ("failed", "timeout")]
         self.unsaved = (*self.unsaved, *failed)
         if failed:

@@ -208,13 +208,18 @@ async def test_failed_save_is_reported_and_retried_until_it_succeeds() -> None:
 @anyio_only
 async def test_many_sessions_are_saved_a_few_at_a_time() -> None:
     under_way = most = 0
+    together = anyio.Event()
 
     class Counting(MemoryStore):
         async def save(self, *args: object, **options: object) -> object:  # type: ignore[override]
             nonlocal under_way, most
             under_way += 1
             most = max(most, under_way)
+            if most == 3:
+                together.set()
             try:
+                with anyio.move_on_after(0.4):  # before the first counts as stuck
+                    await together.wait()
                 return await super().save(*args, **options)  # type: ignore[arg-type]
             finally:
                 under_way -= 1

@@ -171,10 +171,10 @@ async def test_an_owner_without_a_socket_is_not_reachable(tmp_path: Path, monkey
 async def test_malformed_request_is_refused(request_: dict[str, object]) -> None:
     manager = SnapshotManager(MemoryStore())
     with pytest.raises(InvalidInput):
-        await answer_request(manager._live_here, request_)
+        await answer_request(manager._sessions.get, request_)
 
 
 async def test_a_request_for_a_session_that_has_ended_says_so() -> None:
     manager = SnapshotManager(MemoryStore())
-    answer = await answer_request(manager._live_here, {"op": "snapshot", "session_id": "gone", "tag": "x"})
+    answer = await answer_request(manager._sessions.get, {"op": "snapshot", "session_id": "gone", "tag": "x"})
     assert Outcome.model_validate(answer).status == "not_live"

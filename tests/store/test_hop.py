@@ -16,7 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from snapshot_plugin import FilesystemStore, Message, SessionSnapshot
+from snapshot_plugin import FilesystemStore, MemoryStore, Message, SessionSnapshot
 from snapshot_plugin.store import segments
 from snapshot_plugin.store.hop import in_thread
 from snapshot_plugin.system import files
@@ -165,3 +165,20 @@ async def test_asyncio_may_cancel_a_save_at_any_time(
             assert (await later).seq == 3
         assert (await store.load("s", at=2)) == two
         assert (await store.load("s")) == three
+
+
+async def test_calls_that_wait_for_their_turn_in_threads_leave_a_thread_to_those_that_have_it() -> None:
+    """Live sessions save in worker threads, behind calls that wait for their turn in the event loop."""
+    store, names = MemoryStore(), [f"session-{number}" for number in range(40)]
+    for name in names:
+        assert store.turns.enter(name, threading.Event) is None
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(store.tip, name)
+            await anyio.wait_all_tasks_blocked()
+            for name in names:
+                tasks.start_soon(in_thread, store.sync.tip, name)
+            await anyio.wait_all_tasks_blocked()
+            for name in names:
+                store.turns.leave(name)

@@ -1,29 +1,33 @@
-"""The sessions of a manager, and their automatic saves: at intervals, after `touch`, and after a failure.
+"""The sessions of a manager: those whose objects it asks for snapshots, and those that its hosts record.
 
-Saves are scheduled by the event loop's clock, which does not jump.
+The former are saved at intervals, after `touch`, and after a failure, by the event loop's clock, which does not
+jump. The latter (`LiveSessions`) are saved by threads of their own, and listed, saved and finished with the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
 import anyio.abc
 
 from snapshot_plugin.errors import SessionLocked, SnapshotError
+from snapshot_plugin.live.events import Event
 from snapshot_plugin.live.outcome import Outcome
 from snapshot_plugin.live.schedule import FlushThread, Schedule
 from snapshot_plugin.live.session import LiveSession
+from snapshot_plugin.live.sessions import LiveSessions, MakeReducer
 from snapshot_plugin.manager.managed import ManagedSession, ManagerContext, source_of
 from snapshot_plugin.manager.ports import Snapshottable
 from snapshot_plugin.model.ids import check_session_id
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.store.arguments import check_kind
 from snapshot_plugin.store.base import StoredSnapshot
-from snapshot_plugin.store.hop import Deadline
+from snapshot_plugin.store.hop import Abandoned, Deadline, in_thread
 
-__all__ = ["AutoSnapshot", "ManagedSessions"]
+__all__ = ["AutoSnapshot", "ManagerSessions"]
 
 _RELEASE = 1.0
 """Seconds for the release of a lease after a last save that was not finished in time."""
@@ -135,18 +139,78 @@ def _schedule(interval: float, context: ManagerContext) -> Schedule:
     return schedule
 
 
-class ManagedSessions:
+class ManagerSessions:
     """The sessions of one manager: one object per id, for as long as the manager uses it.
 
-    Iteration yields the sessions that are saved automatically. `finish` never raises; it returns the outcome.
+    Iteration yields those that are live: saved automatically, or recorded by a host.
+
+    Args:
+        context: what they share.
+        emit: gets the events of hosts' sessions, from any thread.
     """
 
-    def __init__(self, context: ManagerContext) -> None:
-        self._context = context
+    def __init__(self, context: ManagerContext, emit: Callable[[Event], object]) -> None:
+        self._context, self._emit = context, emit
         self._held: dict[str, ManagedSession] = {}
         self._auto: dict[str, AutoSnapshot] = {}
-        self.flushes = FlushThread(self.flush, interval=context.config.spool_flush_interval)
-        context.live.recorded, context.live.flush_due = self.flushes.wake, self.flushes.due
+        self._hosts: list[LiveSessions] = []
+        self._flushes = FlushThread(self._flush, interval=context.config.spool_flush_interval)
+        context.live.recorded, context.live.flush_due = self._flushes.wake, self._flushes.due
+
+    def __iter__(self) -> Iterator[AutoSnapshot | LiveSession]:
+        return iter([*self._auto.values(), *self._hosted()])
+
+    def get(self, session_id: str) -> AutoSnapshot | LiveSession | None:
+        """The session with this id, if it is live."""
+        return self._auto.get(_text(session_id)) or self.hosted(session_id)
+
+    def all_live(self) -> list[LiveSession]:
+        """Every session that is held or recorded here."""
+        return [*(managed.live for managed in tuple(self._held.values())), *self._hosted()]
+
+    def find(self, session_id: str) -> LiveSession | None:
+        """The session with this id, if it is held or recorded here."""
+        managed = self.held(session_id)
+        return managed.live if managed is not None else self.hosted(session_id)
+
+    def stop(self) -> None:
+        """End the background threads."""
+        self._flushes.stop()
+        for host in self._hosts:
+            host.stop()
+
+    def refuse(self, why: str) -> None:
+        """Let hosts begin and resume no more sessions."""
+        for host in self._hosts:
+            host.refused = why
+
+    def _flush(self) -> None:
+        for managed in tuple(self._held.values()):
+            managed.live.flush()
+
+    # Sessions of hosts -----------------------------------------------------------------------------------
+
+    def record(self, reducer: MakeReducer, *, control: str | None) -> LiveSessions:
+        """The sessions of a host, which reports to the event loop of this call."""
+        context = self._context
+        host = LiveSessions(
+            context.store,
+            reducer,
+            emit=self._emit,
+            clock=context.live.clock,
+            reducers=context.live.reducers,
+            flush_interval=context.config.spool_flush_interval,
+        )
+        host.control = control
+        self._hosts = [*(each for each in self._hosts if not each.is_stopped), host]
+        return host
+
+    def hosted(self, session_id: str) -> LiveSession | None:
+        """The session with this id, if a host records it now."""
+        return next((live for live in self._hosted() if live.session_id == session_id), None)
+
+    def _hosted(self) -> list[LiveSession]:
+        return [live for host in self._hosts for live in tuple(host.open.values())]
 
     # Holding ---------------------------------------------------------------------------------------------
 
@@ -184,26 +248,10 @@ class ManagedSessions:
         """The session with this id, if it is held here."""
         return self._held.get(_text(session_id))
 
-    def live(self) -> list[LiveSession]:
-        """The sessions that are held here."""
-        return [managed.live for managed in tuple(self._held.values())]
-
-    def flush(self) -> None:
-        """In a thread: make what was recorded survive a power cut."""
-        for live in self.live():
-            live.flush()
-
     # Saving automatically --------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[AutoSnapshot]:
-        return iter(tuple(self._auto.values()))
-
-    def get(self, session_id: str) -> AutoSnapshot | None:
-        """The session with this id, if it is saved automatically."""
-        return self._auto.get(_text(session_id))
-
     def same(self, session: Snapshottable) -> AutoSnapshot | None:
-        """Like `get`, but raises `SessionLocked` if another session object has the id."""
+        """The session that is saved automatically. Raises `SessionLocked` if another session object has its id."""
         auto = self._auto.get(session.session_id)
         if auto is not None and source_of(auto.session) is not source_of(session):
             raise SessionLocked(
@@ -233,15 +281,28 @@ class ManagedSessions:
         tasks.start_soon(auto.run)
 
     async def finish(self, session_id: str, *, save: bool, trigger: str, limit: float) -> Outcome:
-        """Stop the session's task, save once more if *save*, and release the lease; even when cancelled."""
+        """Save the session once more if *save*, and release its lease, within *limit* seconds; even when cancelled.
+
+        Never raises; returns the outcome. A save that hangs is abandoned then, because a disk may never answer.
+        """
         auto = self._auto.pop(_text(session_id), None)
         if auto is None:
-            return Outcome(session_id=session_id, status="not_live")
+            return await self._finish_hosted(session_id, save=save, limit=limit)
         with anyio.CancelScope(shield=True):
             end = anyio.current_time() + limit
             outcome = await auto.finish(save=save, trigger=trigger, limit=limit)
             await self.drop(auto.managed, within=max(end - anyio.current_time(), _RELEASE))
         return outcome
+
+    async def _finish_hosted(self, session_id: str, *, save: bool, limit: float) -> Outcome:
+        host = next((host for host in self._hosts if session_id in host.open), None)
+        if host is None:
+            return Outcome(session_id=session_id, status="not_live")
+        deadline = Deadline()
+        with anyio.CancelScope(shield=True), deadline.applies(), suppress(Abandoned):
+            deadline.set(limit)
+            return await in_thread(partial(host.finish, session_id, save=save))
+        return Outcome.timed_out(session_id, limit)
 
 
 def _text(session_id: str) -> str:
