@@ -18,6 +18,7 @@ from snapshot_plugin.store.base import CheckReport, Trashed
 from snapshot_plugin.store.core import StoreCore
 from snapshot_plugin.store.memory import MemoryStore
 from snapshot_plugin.store.transfer import Copied
+from snapshot_plugin.store.trash import discard
 
 __all__ = ["CallableStore", "Delete", "Load", "Save"]
 
@@ -93,7 +94,7 @@ class _Core(StoreCore):
             base = tip.seq if tip else 0
             is_new = super().save(load_document(dict(found)), trigger="load", base=base).written
         elif is_new := bool(self._log.segments(session_id)):
-            self._log.discard(session_id, token=new_id(), now=self._store.clock())
+            discard(self._log, session_id, token=new_id(), now=self._store.clock())
         if is_new:
             self._writers.forget(session_id)
         self._stored[session_id] = state
@@ -123,7 +124,7 @@ class _Core(StoreCore):
 
     def undelete(self, token: str, *, session_id: str | None = None) -> str:
         """See `StoreCore`."""
-        for entry in [each for each in self._log.trash() if each.token == token]:
+        for entry in [each for each in self.trash() if each.token == token]:
             self._look(session_id or entry.session_id)
         name = super().undelete(token, session_id=session_id)
         self._store_state(self.load(name))

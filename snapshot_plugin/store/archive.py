@@ -14,7 +14,6 @@ import socket
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from snapshot_plugin.codec.frame import OPENING, Header, read_header
@@ -23,9 +22,9 @@ from snapshot_plugin.model.ids import COMPANIONS
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store import copies
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.keyfiles import KeyDirectory
-from snapshot_plugin.store.log import Frame, Segment, SessionEntry, session_frames
+from snapshot_plugin.store.log import FileChanged, Frame, Segment, SessionEntry, session_frames
 from snapshot_plugin.store.s3 import ObjectStore
+from snapshot_plugin.store.small_files import KeysFile
 
 __all__ = ["Archive", "ArchiveNote", "CopiedSession", "notes_of"]
 
@@ -76,13 +75,7 @@ class Archive:
                 hint="give the archive a prefix of its own: s3://bucket/another-prefix",
             )
         if about["encrypted"]:
-            self._target.take_keys(self._keys())
-
-    def _keys(self) -> dict[str, bytes]:
-        files = self._source._key_files()  # noqa: SLF001 — the archive is a copy of the whole store
-        files = KeyDirectory(files) if isinstance(files, Path) else files
-        found = {name: files.read(name) for name in files.names() or []}
-        return {name: data for name, data in found.items() if data is not None}
+            KeysFile(self._target.frames, "the archive").replace(self._source.key_files())
 
     def copy_all(self, now: datetime, *, only: Sequence[str] | None = None) -> list[CopiedSession]:
         """Copy every session, or *only* these and their companions, that changed since this object last looked.
@@ -150,7 +143,10 @@ class Archive:
     def _leave_note(self, now: datetime, sessions: int, done: Sequence[CopiedSession]) -> None:
         behind = [f"{each.session_id}: {each.problem}" for each in done if each.problem]
         note = {"host": socket.gethostname(), "at": rfc3339(now), "sessions": sessions, "behind": behind}
-        self._target.put_note(f"{_NOTES}/{self._source.store_id}", json.dumps(note).encode())
+        name, log = f"{_NOTES}/{self._source.store_id}", self._target.frames
+        with contextlib.suppress(FileChanged):  # another process has just written a newer one
+            present = log.get(name)
+            log.put(name, json.dumps(note).encode(), present.tag if present else None)
 
 
 def _whole(frames: Sequence[Frame], session_id: str) -> list[tuple[Header, bytes]]:
@@ -173,9 +169,10 @@ def _after(ours: Sequence[tuple[Header, bytes]], theirs: Header | None) -> Seque
 def notes_of(archive: ObjectStore) -> list[ArchiveNote]:
     """The records of the stores archived there, newest first."""
     notes = []
-    for name, data in archive.notes(_NOTES).items():
+    for name in archive.frames.names(_NOTES):
+        found = archive.frames.get(f"{_NOTES}/{name}")
         try:
-            raw = json.loads(data)
+            raw = json.loads(found.data if found else b"")
             at = datetime.fromisoformat(raw["at"])
             notes.append(ArchiveNote(name, raw["host"], at, raw["sessions"], tuple(raw["behind"])))
         except (ValueError, KeyError, TypeError):  # of another release

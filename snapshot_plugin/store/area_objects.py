@@ -1,4 +1,4 @@
-"""The areas of sessions in a bucket. The trash is in the ledger: objects stay in place. Quarantine is objects."""
+"""Areas and small files in a bucket: the trash is in the ledgers, quarantine and small files are objects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from functools import partial
 
 from snapshot_plugin.errors import Damaged, InvalidSnapshotVersion, SnapshotNotFound
 from snapshot_plugin.model.ids import dirname_of, session_id_of, time_of
-from snapshot_plugin.store.bucket import many_at_once
+from snapshot_plugin.store.bucket import ObjectMoved, many_at_once
 from snapshot_plugin.store.ledger import Gone, Ledger
 from snapshot_plugin.store.ledgers import Ledgers, Seen
-from snapshot_plugin.store.log import Area, FrameLog, Segment
+from snapshot_plugin.store.log import Area, FileChanged, FrameLog, Segment, SmallFile
+from snapshot_plugin.store.marker import MARKER
 from snapshot_plugin.store.trash import area_of, no_such_entry, taken
 
 __all__ = ["AreaObjects"]
@@ -21,7 +22,7 @@ _SUFFIX = ".snap.gz"
 
 
 class AreaObjects(Ledgers, FrameLog):
-    """The part of `FrameLog` that copies, moves, lists and removes areas."""
+    """The part of `FrameLog` that copies, moves, lists and removes areas, and keeps small files."""
 
     def areas(self, under: str, session_id: str | None = None) -> list[Area]:
         """See `FrameLog`."""
@@ -131,6 +132,24 @@ class AreaObjects(Ledgers, FrameLog):
                 with self.exclusively(session_id):
                     ledger = self._change(session_id, lambda seen: seen.ledger)
                 self._remove(session_id, made[session_id] - ledger.objects())
+
+    def get(self, name: str) -> SmallFile | None:
+        """See `FrameLog`."""
+        found = self._bucket.get(name)
+        return SmallFile(found.data, found.tag) if found else None
+
+    def put(self, name: str, data: bytes, tag: str | None) -> str:
+        """See `FrameLog`. Before a store is made, the service shows that it keeps writers apart."""
+        if name == MARKER:
+            self.race()
+        try:
+            return self._bucket.put(name, data, tag=tag)
+        except ObjectMoved as error:
+            raise FileChanged(name) from error
+
+    def names(self, under: str) -> list[str]:
+        """See `FrameLog`."""
+        return self._bucket.names(under)
 
     def _quarantined(self, session_id: str | None) -> list[Area]:
         under = f"quarantine/{dirname_of(session_id)}" if session_id else "quarantine"

@@ -20,7 +20,7 @@ from pathlib import Path
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of, time_of
 from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, is_segment, present
-from snapshot_plugin.store.log import Area, FrameLog, Segment
+from snapshot_plugin.store.log import Area, FileChanged, FrameLog, Segment, SmallFile, file_of
 from snapshot_plugin.store.segments import SegmentFiles, read_segment
 from snapshot_plugin.store.trash import area_of, in_use, no_such_entry, taken, unrecovered
 from snapshot_plugin.system.files import (
@@ -52,7 +52,7 @@ class SessionDirectories(SegmentFiles, FrameLog):
         super().__init__(
             root, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout
         )
-        self._trash = root / "trash"
+        self._root, self._trash = root, root / "trash"
 
     def segments(self, session_id: str, area: str = "") -> list[Segment]:
         """See `FrameLog`."""
@@ -145,6 +145,28 @@ class SessionDirectories(SegmentFiles, FrameLog):
             for path in purged:
                 shutil.rmtree(path, ignore_errors=True)
         return gone
+
+    def get(self, name: str) -> SmallFile | None:
+        """See `FrameLog`."""
+        with contextlib.suppress(FileNotFoundError):
+            return file_of((self._root / name).read_bytes())
+        return None
+
+    def put(self, name: str, data: bytes, tag: str | None) -> str:
+        """See `FrameLog`."""
+        path = self._root / name
+        make_private_dir(self._root)
+        make_private_dir(path.parent)
+        with locked(self._root / ".create", session_id=f"({name})", timeout=self._lock_timeout):
+            present = self.get(name)
+            if (present.tag if present else None) != tag:
+                raise FileChanged(name)
+            replace_file(path, data)
+        return file_of(data).tag
+
+    def names(self, under: str) -> list[str]:
+        """See `FrameLog`."""
+        return [path.name for path in (self._root / under).glob("*") if not path.name.endswith(".tmp")]
 
     def tidy(self, *, older_than: timedelta, now: datetime) -> None:
         """Remove what an interrupted purge or copy has left in the trash."""

@@ -10,14 +10,14 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from snapshot_plugin.codec.sources import KeySource
-from snapshot_plugin.errors import InvalidInput, StoreNotFound, StoreUnavailable
+from snapshot_plugin.errors import InvalidInput, StoreUnavailable
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.directories import SessionDirectories
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.marker import MARKER, is_store, read_marker, without_marker
+from snapshot_plugin.store.marker import is_store
 from snapshot_plugin.store.segments import SEGMENT_BYTES, SEGMENT_FRAMES
-from snapshot_plugin.system.files import disk_errors, locked, make_private_dir, replace_file, require
+from snapshot_plugin.system.files import disk_errors, make_private_dir, require
 
 __all__ = ["FilesystemStore", "open_url", "path_of"]
 
@@ -59,11 +59,15 @@ class FilesystemStore(KeyedStore):
             self.path, segment_bytes=segment_bytes, segment_frames=segment_frames, lock_timeout=lock_timeout
         )
         super().__init__(
-            self._files, name=str(self.path), key=key, background=background, limits=limits, clock=clock
+            self._files,
+            name=str(self.path),
+            key=key,
+            create=create,
+            background=background,
+            limits=limits,
+            clock=clock,
         )
         self._files.make_dir = self._make_dir
-        self._create = create
-        self._lock_timeout = lock_timeout
 
     def prepare(self) -> None:
         """See `LogStore`."""
@@ -72,22 +76,12 @@ class FilesystemStore(KeyedStore):
                 super().prepare()
 
     def _marker(self) -> dict[str, Any]:
-        marker = self.path / MARKER
-        if not marker.exists():
-            if not self._create:
-                raise StoreNotFound(f"there is no store at {self.path}")
-            make_private_dir(self.path)
-            with locked(self.path / ".create", session_id="(new store)", timeout=self._lock_timeout):
-                if not marker.exists():  # of several concurrent processes, one creates it
-                    self._make(marker)
-        data = read_marker(self.path)
+        data = super()._marker()
         make_private_dir(self.path / "sessions")
         return data
 
-    def _make(self, marker: Path) -> None:
-        if self._has_keys() or any((self.path / "sessions").glob("*/*.snap.gz")):
-            raise without_marker(str(self.path))
-        replace_file(marker, self._new_marker())
+    def _has_data(self) -> bool:
+        return self._has_keys() or any((self.path / "sessions").glob("*/*.snap.gz"))
 
     def _key_files(self) -> Path:
         return self.path / "keys"

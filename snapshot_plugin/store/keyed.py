@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from snapshot_plugin.codec.sources import KeySource, Passphrase
 from snapshot_plugin.errors import (
     InvalidInput,
     KeyMissing,
+    SessionLocked,
     SnapshotCorrupted,
     SnapshotError,
+    StoreNotFound,
     WrongKey,
 )
 from snapshot_plugin.model.ids import new_id
@@ -30,10 +32,11 @@ from snapshot_plugin.store import rewrite
 from snapshot_plugin.store.base import Trashed
 from snapshot_plugin.store.engine import LogStore, StoreLimits
 from snapshot_plugin.store.keychain import Keychain
-from snapshot_plugin.store.keyfiles import KeyFiles
-from snapshot_plugin.store.log import FrameLog
-from snapshot_plugin.store.marker import FORMAT, MARKER
+from snapshot_plugin.store.keyfiles import KeyDirectory, KeyFiles
+from snapshot_plugin.store.log import FileChanged, FrameLog, SmallFile
+from snapshot_plugin.store.marker import FORMAT, MARKER, parse_marker, without_marker
 from snapshot_plugin.store.recent import Recent
+from snapshot_plugin.store.small_files import KEYS, KeysFile, SharedLines
 from snapshot_plugin.store.transfer import Copied, copies_in_trash
 from snapshot_plugin.store.trash import discard
 from snapshot_plugin.system import forks
@@ -66,12 +69,14 @@ class KeyedStore(LogStore):
         *,
         name: str,
         key: str | KeySource | None,
+        create: bool,
         background: bool,
         limits: StoreLimits | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__(frames, limits=limits, clock=clock)
-        self._tended, self._name = frames, name
+        self._tended, self._name, self._create = frames, name, create
+        self._copied_marker: bytes | None = None
         if not (key is None or isinstance(key, str) or hasattr(key, "secret")):
             raise InvalidInput(
                 f"a key is given as {type(key).__name__}", hint="pass a passphrase as str, or a KeySource"
@@ -98,13 +103,33 @@ class KeyedStore(LogStore):
 
     def _marker(self) -> dict[str, Any]:
         """The store's marker; a missing store is created first if requested."""
-        raise NotImplementedError
+        return parse_marker((self.frames.get(MARKER) or self._made()).data, self._name)
+
+    def _made(self) -> SmallFile:
+        if not self._create:
+            raise self.missing()
+        if self._has_data():
+            raise without_marker(self._name)
+        with contextlib.suppress(FileChanged):  # of several processes that try at once, one makes it
+            self.frames.put(MARKER, self._new_marker(), None)
+        made = self.frames.get(MARKER)
+        if made is None:  # a service refused all concurrent attempts
+            raise SessionLocked(f"other processes are making the store {self._name}", hint="try again")
+        return made
+
+    def missing(self) -> StoreNotFound:
+        """The error of a place without a store."""
+        return StoreNotFound(f"there is no store at {self._name}")
+
+    def _has_data(self) -> bool:
+        """Whether a place without a marker holds keys or sessions nevertheless."""
+        return self._has_keys() or bool(self.frames.sessions())
 
     def _key_files(self) -> Path | KeyFiles:
-        raise NotImplementedError
+        return KeysFile(self.frames, self._name)
 
     def _has_keys(self) -> bool:
-        raise NotImplementedError
+        return self.frames.stamp(KEYS) is not None
 
     def prepare(self) -> None:
         """Open the store once: its marker, then its keys."""
@@ -117,6 +142,8 @@ class KeyedStore(LogStore):
 
     def _new_marker(self) -> bytes:
         now, store_id = rfc3339(self.clock()), new_id()
+        if self._copied_marker is not None:
+            return self._copied_marker
         data = {"created": now, "encrypted": bool(self._source), "format": FORMAT, "id": store_id}
         return json.dumps(data, sort_keys=True).encode() + b"\n"
 
@@ -228,6 +255,25 @@ class KeyedStore(LogStore):
             keys = SessionKeys(self._keyset, store_id=self._store_id, session_id=session_id)
             self._keys.put(session_id, keys)
         return keys
+
+    def key_files(self) -> dict[str, bytes]:
+        """The files of the keychain, as an archive of the store needs them."""
+        place = self._key_files()
+        files = KeyDirectory(place) if isinstance(place, Path) else place
+        found = {name: files.read(name) for name in files.names() or []}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def become_archive(self, about: Mapping[str, Any]) -> None:
+        """Create the store if it is missing, with the id in the marker *about* of the archived store."""
+        self._copied_marker = json.dumps(dict(about), sort_keys=True).encode() + b"\n"
+        self._marker()
+
+    @property
+    def operation_lines(self) -> SharedLines | None:
+        """What commands did to the store, for undo, where several machines share it; None: kept beside it."""
+        if not self.capabilities.several_machines:
+            return None
+        return SharedLines(self.frames, self._name, self.prepare)
 
     async def trashed_copies(self, entry: Trashed) -> Sequence[Copied]:
         """Every snapshot of a session in the trash, which stays there."""

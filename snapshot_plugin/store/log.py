@@ -7,6 +7,7 @@ synchronous: the store calls it from worker threads, one hop for a whole save. I
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Area",
+    "FileChanged",
     "Frame",
     "FrameLog",
     "FrameReader",
     "Segment",
     "SessionEntry",
+    "SmallFile",
     "Tip",
     "TipSeeker",
     "check_end",
+    "file_of",
     "frames_in",
     "frames_of",
     "overtaken",
@@ -99,6 +103,22 @@ class Area(NamedTuple):
     size_bytes: int = 0
 
 
+class SmallFile(NamedTuple):
+    """The bytes of a small file, and the tag of just this version of it."""
+
+    data: bytes
+    tag: str
+
+
+class FileChanged(Exception):
+    """A small file has changed since the writer read it."""
+
+
+def file_of(data: bytes) -> SmallFile:
+    """A small file whose tag is its digest, for places that give no tags themselves."""
+    return SmallFile(data, hashlib.sha256(data).hexdigest())
+
+
 class FrameLog(FrameReader, Protocol):
     """Where frames are kept, and found. A backend derives from it and inherits what has a default.
 
@@ -165,6 +185,24 @@ class FrameLog(FrameReader, Protocol):
 
     def remove(self, areas: Sequence[Area]) -> list[Area]:
         """Permanently remove areas of the trash, each atomically; returns those that were there."""
+
+    def get(self, name: str) -> SmallFile | None:
+        """A small file of the store: its marker, its keys, its operation log, a note. None if there is none."""
+
+    def put(self, name: str, data: bytes, tag: str | None) -> str:
+        """Replace the version with *tag*, or (None) create the file; durable and whole on return. Returns the tag.
+
+        Raises:
+            FileChanged: there is another version. Nothing was written, or it was and the answer got lost.
+        """
+
+    def names(self, under: str) -> list[str]:
+        """What follows *under* and a slash in the names of small files."""
+
+    def stamp(self, name: str) -> object:
+        """A value that changes when a small file does, as cheaply as possible; None if there is none."""
+        found = self.get(name)
+        return found.tag if found else None
 
     def tidy(self, *, older_than: timedelta, now: datetime) -> None:
         """Remove what crashes have left behind. By default nothing is left."""

@@ -11,7 +11,18 @@ from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.model.ids import new_id
 from snapshot_plugin.store.engine import LogStore, StoreLimits
-from snapshot_plugin.store.log import Area, FrameLog, Segment, SessionEntry, Tip, check_end, frames_in, tip_of
+from snapshot_plugin.store.log import (
+    Area,
+    FileChanged,
+    FrameLog,
+    Segment,
+    SessionEntry,
+    SmallFile,
+    Tip,
+    check_end,
+    frames_in,
+    tip_of,
+)
 from snapshot_plugin.store.trash import no_such_entry, taken
 from snapshot_plugin.system import forks
 
@@ -27,6 +38,7 @@ class MemoryLog(FrameLog):
         """The frames of a session in an area."""
         self._last: dict[tuple[str, str], int] = {}
         self._rewritten: Counter[str] = Counter()
+        self._files: dict[str, SmallFile] = {}
         self._lock = forks.rlock()
 
     @contextlib.contextmanager
@@ -130,6 +142,23 @@ class MemoryLog(FrameLog):
             for area in gone:
                 del self._frames[area[:2]], self._last[area[:2]]
             return gone
+
+    def get(self, name: str) -> SmallFile | None:
+        """See `FrameLog`."""
+        return self._files.get(name)
+
+    def put(self, name: str, data: bytes, tag: str | None) -> str:
+        """See `FrameLog`."""
+        with self._lock:
+            seen = self._files.get(name)
+            if (seen.tag if seen else None) != tag:
+                raise FileChanged(name)
+            self._files[name] = SmallFile(data, new_id())
+            return self._files[name].tag
+
+    def names(self, under: str) -> list[str]:
+        """See `FrameLog`."""
+        return [name.removeprefix(f"{under}/") for name in list(self._files) if name.startswith(f"{under}/")]
 
 
 class MemoryStore(LogStore):

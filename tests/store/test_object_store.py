@@ -26,7 +26,7 @@ from snapshot_plugin import (
 from snapshot_plugin.codec.frame import read_header
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import Passphrase
-from snapshot_plugin.store import s3
+from snapshot_plugin.store import s3, small_files
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.bucket import Bucket, ObjectMoved, Stored
 from snapshot_plugin.store.ledger import Ledger
@@ -558,7 +558,7 @@ async def test_a_rotated_key_is_noticed_within_a_minute(objects: Any, monkeypatc
     keys = other.session_keys("session")
     assert keys
     assert last_kid(writer) != keys.primary  # it was looked at a moment ago
-    monkeypatch.setattr(s3, "_KEYS_SECONDS", 0.0)
+    monkeypatch.setattr(small_files, "_KEYS_SECONDS", 0.0)
     await writer.save(make_snapshot("a", "b", "c"))
     assert last_kid(writer) == keys.primary
 

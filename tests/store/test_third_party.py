@@ -19,7 +19,18 @@ from snapshot_plugin.codec.frame import Header, read_header
 from snapshot_plugin.codec.scan import last_frame
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.store.log import Area, FrameLog, Segment, SessionEntry, Tip, check_end, tip_of
+from snapshot_plugin.store.log import (
+    Area,
+    FileChanged,
+    FrameLog,
+    Segment,
+    SessionEntry,
+    SmallFile,
+    Tip,
+    check_end,
+    file_of,
+    tip_of,
+)
 from snapshot_plugin.store.memory import MemoryLog
 from snapshot_plugin.store.trash import no_such_entry, taken
 from snapshot_plugin.testing import FaultyStore, StoreContract
@@ -29,6 +40,7 @@ Clock = Callable[[], datetime]
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS frames (area TEXT, sid TEXT, seq INTEGER, frame BLOB, PRIMARY KEY (area, sid, seq));
 CREATE TABLE IF NOT EXISTS sessions (area TEXT, sid TEXT, last INTEGER, PRIMARY KEY (area, sid));
+CREATE TABLE IF NOT EXISTS files (name TEXT PRIMARY KEY, data BLOB);
 """
 STORED = "SELECT last, frame FROM sessions LEFT JOIN frames USING (area, sid) WHERE area = ? AND sid = ?"
 
@@ -144,6 +156,21 @@ class SqliteLog(FrameLog):
             for area, table in product(gone, ("frames", "sessions")):
                 self._rows(f"DELETE FROM {table} WHERE sid = ? AND area = ?", *area[:2])
         return gone
+
+    def get(self, name: str) -> SmallFile | None:
+        return next((file_of(data) for (data,) in self._rows("SELECT data FROM files WHERE name = ?", name)), None)
+
+    def put(self, name: str, data: bytes, tag: str | None) -> str:
+        with self.exclusively(""):
+            present = self.get(name)
+            if (present.tag if present else None) != tag:
+                raise FileChanged(name)
+            self._rows("INSERT OR REPLACE INTO files VALUES (?, ?)", name, data)
+        return file_of(data).tag
+
+    def names(self, under: str) -> list[str]:
+        rows = self._rows("SELECT name FROM files WHERE name GLOB ?", f"{under}/*")
+        return [name.removeprefix(f"{under}/") for (name,) in rows]
 
     def close(self) -> None:
         with self._lock:

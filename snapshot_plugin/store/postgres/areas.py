@@ -7,8 +7,9 @@ from functools import partial
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.ids import short_id, time_of
-from snapshot_plugin.store.log import Area, FrameLog, Segment
+from snapshot_plugin.store.log import Area, Segment
 from snapshot_plugin.store.postgres.database import Database
+from snapshot_plugin.store.postgres.small_rows import SmallRows
 from snapshot_plugin.store.trash import area_of, in_use, no_such_entry, taken, unrecovered
 
 __all__ = ["AreaRows"]
@@ -41,7 +42,7 @@ SELECT token FROM gone
 """
 
 
-class AreaRows(FrameLog):
+class AreaRows(SmallRows):
     """The part of `FrameLog` that copies, moves, lists and removes areas."""
 
     def __init__(self, database: Database) -> None:

@@ -130,7 +130,7 @@ class RowLog(AreaRows):
         self._grown: Recent[int] = Recent(_REMEMBERED)
         self._written: Recent[_Written] = Recent(_REMEMBERED)
         self.keyset: object = None
-        """What `KeyRows.stamp` says of the keys that the store seals with; None if it is not encrypted."""
+        """What `SmallRows.stamp` says of the keys that the store seals with; None if it is not encrypted."""
 
     def exclusively(self, session_id: str) -> AbstractContextManager[None]:
         """See `FrameLog`. What happens inside is one transaction, committed when it is left."""

@@ -6,13 +6,11 @@ release: a new one is appended. All that are missing are run in one transaction,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from snapshot_plugin.errors import InvalidSnapshotVersion, StoreNotFound
+from snapshot_plugin.errors import InvalidSnapshotVersion
 from snapshot_plugin.store.marker import without_marker
 from snapshot_plugin.store.postgres.database import Database
 
-__all__ = ["MIGRATIONS", "read_marker_row"]
+__all__ = ["MIGRATIONS", "create_tables", "read_marker"]
 
 _TABLES = """
 CREATE TABLE {sessions} (
@@ -113,25 +111,41 @@ ALTER TABLE {live} ADD COLUMN asked_until timestamptz NOT NULL DEFAULT '-infinit
 MIGRATIONS = (_TABLES, _REQUESTS, _EXTEND, _ASKED_UNTIL)
 
 
-def read_marker_row(database: Database, *, create: bool, new_marker: Callable[[], bytes]) -> bytes:
-    """The store's marker, once its tables are there and up to date.
+def read_marker(database: Database) -> bytes | None:
+    """The store's marker, once its tables are up to date; None if there are no tables.
 
     Raises:
-        StoreNotFound: there is no store, and *create* is false.
         InvalidSnapshotVersion: a newer release made or migrated the tables.
-        StoreForbidden: the user may not create them.
     """
     version = _version(database)
-    if version is None and not create:
-        raise StoreNotFound.empty(database.address.name, check="schema= and prefix= if you expected one")
-    if version is None or version < len(MIGRATIONS):
-        _migrate(database, new_marker)
+    if version is None:
+        return None
+    if version < len(MIGRATIONS):
+        _migrate(database)
     elif version > len(MIGRATIONS):
         raise _newer(database, version)
     found = database.rows("SELECT value FROM {meta} WHERE name = 'marker'")
     if not found:
         raise without_marker(database.address.name)
     return bytes(found[0][0])
+
+
+def create_tables(database: Database, marker: bytes) -> bool:
+    """Create the tables with this *marker*, in one transaction; False if there are tables.
+
+    Raises:
+        StoreForbidden: the user may not create them.
+    """
+    with database.transaction("schema"):
+        if _version(database) is not None:  # of several processes that try at once, one does it
+            return False
+        schema = database.address.schema
+        if not database.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema):
+            database.rows(f'CREATE SCHEMA "{schema}"')
+        database.rows("CREATE TABLE {meta} (name text PRIMARY KEY, value bytea NOT NULL)")
+        database.rows("INSERT INTO {meta} VALUES ('marker', %s)", marker)
+        _migrate(database)
+    return True
 
 
 def _version(database: Database) -> int | None:
@@ -145,18 +159,12 @@ def _version(database: Database) -> int | None:
     return int(found[0][0]) if found else 0
 
 
-def _migrate(database: Database, new_marker: Callable[[], bytes]) -> None:
+def _migrate(database: Database) -> None:
     with database.transaction("schema"):
-        version = _version(database)  # of several processes that try at once, one does it
-        if version is not None and version > len(MIGRATIONS):
+        version = _version(database) or 0
+        if version > len(MIGRATIONS):
             raise _newer(database, version)
-        if version is None:
-            schema = database.address.schema
-            if not database.rows("SELECT 1 FROM pg_namespace WHERE nspname = %s", schema):
-                database.rows(f'CREATE SCHEMA "{schema}"')
-            database.rows("CREATE TABLE {meta} (name text PRIMARY KEY, value bytea NOT NULL)")
-            database.rows("INSERT INTO {meta} VALUES ('marker', %s)", new_marker())
-        for script in MIGRATIONS[version or 0 :]:
+        for script in MIGRATIONS[version:]:
             database.script(script)
         database.rows(
             "INSERT INTO {meta} VALUES ('version', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",

@@ -9,21 +9,18 @@ from typing import Any
 
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.codec.sources import KeySource
+from snapshot_plugin.errors import StoreNotFound
 from snapshot_plugin.extras import needs_extra
 from snapshot_plugin.inert import several
 from snapshot_plugin.store.base import Capabilities
 from snapshot_plugin.store.engine import StoreLimits
 from snapshot_plugin.store.keyed import KeyedStore
-from snapshot_plugin.store.marker import parse_marker
 from snapshot_plugin.store.postgres.address import Address
 
 with needs_extra("postgres", "stores in PostgreSQL need the library psycopg"):
     from snapshot_plugin.store.postgres.database import Database
     from snapshot_plugin.store.postgres.frames import SEGMENT_BYTES, SEGMENT_FRAMES, RowLog
-    from snapshot_plugin.store.postgres.keyrows import KeyRows
-    from snapshot_plugin.store.postgres.line_rows import LineRows
     from snapshot_plugin.store.postgres.live_rows import LiveRows
-    from snapshot_plugin.store.postgres.schema import read_marker_row
 
 __all__ = ["PostgresStore", "open_url"]
 
@@ -53,12 +50,9 @@ class PostgresStore(KeyedStore):
         segment_frames: int = SEGMENT_FRAMES,
     ) -> None:
         address = Address.parse(url)
-        self._create = create
         self._database = Database(address)
         self.live_rows = LiveRows(self._database, self.prepare)
         """Leases and spools, for `snapshot_plugin.live`."""
-        self.operation_lines = LineRows(self._database, self.prepare)
-        """What commands did to the store, for undo."""
         self._row_log = RowLog(
             self._database,
             self.live_rows,
@@ -66,7 +60,13 @@ class PostgresStore(KeyedStore):
             segment_frames=segment_frames,
         )
         super().__init__(
-            self._row_log, name=address.name, key=key, background=background, limits=limits, clock=clock
+            self._row_log,
+            name=address.name,
+            key=key,
+            create=create,
+            background=background,
+            limits=limits,
+            clock=clock,
         )
 
     def examine(self) -> list[tuple[str, str]]:
@@ -90,12 +90,12 @@ class PostgresStore(KeyedStore):
             found.append(("hint", f"this clock and the server's are {apart:.0f} s apart; leases use the server's"))
         return found
 
-    def _marker(self) -> dict[str, Any]:
-        data = read_marker_row(self._database, create=self._create, new_marker=self._new_marker)
-        return parse_marker(data, self._name)
+    def missing(self) -> StoreNotFound:
+        """See `KeyedStore`."""
+        return StoreNotFound.empty(self._name, check="schema= and prefix= if you expected one")
 
-    def _key_files(self) -> KeyRows:
-        return KeyRows(self._database)
+    def _has_data(self) -> bool:
+        return False  # a store without a marker has no tables
 
     def _unlock(self, marker: dict[str, Any]) -> Keyset | None:
         keyset = super()._unlock(marker)
@@ -107,9 +107,6 @@ class PostgresStore(KeyedStore):
         is_encrypted = super().reload_keys()
         self._row_log.keyset = self._stamp
         return is_encrypted
-
-    def _has_keys(self) -> bool:
-        return self._key_files().names() is not None
 
 
 def _replication(names: str, standbys: int) -> tuple[str, str]:
