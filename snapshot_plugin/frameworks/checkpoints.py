@@ -60,8 +60,9 @@ class Checkpoints:
             history = self.session.store.history(head.session_id) if head else ()
             for meta in reversed(history):
                 self._add(meta.seq, meta.labels)
-            if head and not (history and history[0].labels):  # people saved it: a new title, a fork
-                for labels in self._held(head):
+            held = self._held(head) if head else ()  # raises if a newer adapter wrote it
+            if not (history and history[0].labels):  # people saved it: a new title, a fork
+                for labels in held:
                     self._add(self.session.seq, labels)
             self._indexed = self.session.read_anew, self.session.seq
         return head
