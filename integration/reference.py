@@ -48,6 +48,7 @@ PUBLIC_MODULES = {
     "snapshot_plugin.acp.hosts.sdk_client": "ACP clients in Python",
     "snapshot_plugin.acp.hosts.sdk_provider": "Resuming ACP agents, and agents as providers",
     "snapshot_plugin.acp.hosts.sdk_agent": "ACP agents in Python",
+    "snapshot_plugin.frameworks.sessions": "Your own framework adapter",
     "snapshot_plugin.frameworks.langgraph": "LangGraph",
     "snapshot_plugin.frameworks.openai_agents": "OpenAI Agents",
     "snapshot_plugin.frameworks.claude_agent_sdk": "Claude Agent SDK",
@@ -65,6 +66,7 @@ _ONLY = {
     "snapshot_plugin.live.ports": {"Hold", "LivePlace", "Record", "Reducer"},
     "snapshot_plugin.live.session": {"LiveSession"},
     "snapshot_plugin.manager.context": {"AgentContext", "PersistentAgent", "Problem"},
+    "snapshot_plugin.frameworks.sessions": {"LabelledSnapshot", "OpenSessions", "SharedSession", "new_session"},
 }
 """Modules of which only some names are public."""
 _METRICS = """\

@@ -24,6 +24,7 @@ from integration.frameworks.pages import ROOT, run_page
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.errors import InvalidSnapshotVersion
 from snapshot_plugin.frameworks.claude_agent_sdk import SnapshotSessionStore
+from snapshot_plugin.frameworks.claude_entries import message_of
 
 KEY: Any = {"project_key": "p", "session_id": "s"}
 ODD: list[Any] = [
@@ -110,7 +111,7 @@ def test_a_transcript_of_a_newer_adapter_is_refused(tmp_path: Path) -> None:
     anyio.run(store.append, KEY, turn())
     direct = FilesystemStore(tmp_path).sync
     found = direct.load(direct.list()[0].session_id)
-    direct.save(found.evolve(plugins={**found.plugins, "claude-agent-sdk": {"format": 2}}))
+    direct.save(found.evolve(plugins={**found.plugins, "claude-agent-sdk": {"format": 3}}))
     with pytest.raises(InvalidSnapshotVersion, match="newer claude-agent-sdk adapter"):
         anyio.run(store.load, KEY)
 
@@ -130,7 +131,7 @@ def test_people_see_the_conversation(tmp_path: Path) -> None:
     anyio.run(SnapshotSessionStore(tmp_path).append, KEY, [*turn(), ODD[0]])
     anyio.run(SnapshotSessionStore(tmp_path).append, {**KEY, "subpath": "subagents/a"}, turn())
     store = FilesystemStore(tmp_path).sync
-    [meta] = [each for each in store.list() if not each.session_id.endswith("+subgraphs")]
+    [meta] = store.list()
     assert (meta.title, meta.turns, meta.tokens, meta.agent, meta.tags) == (
         "Which files are here?", 1, 28, "claude-agent-sdk", (),
     )  # fmt: skip
@@ -138,6 +139,27 @@ def test_people_see_the_conversation(tmp_path: Path) -> None:
     assert snapshot.config.model == "claude-x"
     assert [message.role for message in snapshot.messages[:4]] == ["user", "assistant", "tool", "assistant"]
     assert snapshot.messages[2].metadata["tool_call_id"] == "toolu_1"
+
+
+def test_entries_of_subagents_that_release_0_2_stored_move_into_their_session(tmp_path: Path) -> None:
+    sub = {**KEY, "subpath": "subagents/a"}
+    anyio.run(SnapshotSessionStore(tmp_path).append, KEY, turn())
+    direct = FilesystemStore(tmp_path).sync
+    [meta] = direct.list()
+    said = [message_of(entry) for entry in turn()]
+    old = direct.load(meta.session_id).evolve(
+        session_id=f"{meta.session_id}+subgraphs",
+        messages=[each.evolve(metadata={**each.metadata, "subpath": "subagents/a"}) for each in said],
+    )
+    direct.save(old)
+
+    store = SnapshotSessionStore(tmp_path)
+    assert anyio.run(store.list_subkeys, KEY) == ["subagents/a"]
+    assert anyio.run(store.load, sub) == turn()
+    anyio.run(store.append, sub, [*turn(), ODD[0]])
+    assert anyio.run(SnapshotSessionStore(tmp_path).load, sub) == [*turn(), ODD[0]]
+    assert anyio.run(SnapshotSessionStore(tmp_path).load, KEY) == turn()
+    assert [each.session_id for each in direct.list()] == [meta.session_id]
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import operator
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -333,7 +334,7 @@ def test_a_thread_of_a_newer_adapter_is_refused(tmp_path: Path) -> None:
     saver.put(config(), checkpoint(a=1), {"source": "input", "step": 0}, {"a": "1"})
     store = FilesystemStore(tmp_path).sync
     found = store.load("t")
-    store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 2}}))
+    store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 3}}))
     with pytest.raises(InvalidSnapshotVersion, match="newer langgraph adapter"):
         SnapshotSaver(tmp_path).get_tuple(CONFIG)
 
@@ -346,7 +347,7 @@ def test_a_list_of_all_threads_leaves_one_of_a_newer_adapter_out_and_says_so(
         saver.put(config(thread=thread), checkpoint(a=1), {"source": "input", "run_id": "r"}, {"a": "1"})
     store = FilesystemStore(tmp_path).sync
     found = store.load("t")
-    store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 2}}))
+    store.save(found.evolve(plugins={**found.plugins, "langgraph": {**found.plugins["langgraph"], "format": 3}}))
 
     saver = SnapshotSaver(FilesystemStore(tmp_path))
     assert [each.config["configurable"]["thread_id"] for each in saver.list(None)] == ["u"]
@@ -401,6 +402,56 @@ def test_people_see_title_turns_tokens_and_no_companion(tmp_path: Path) -> None:
     ]
     assert rows[0]["tags"] == []
     assert FilesystemStore(tmp_path).sync.load("t").config.model == "tiny-1"
+
+
+@pytest.mark.parametrize("remembers", [True, None])
+def test_a_fork_by_people_resumes_inside_the_subgraph_that_waits(tmp_path: Path, remembers: bool | None) -> None:
+    ran = []
+
+    def before(_: State) -> dict[str, Any]:
+        ran.append("before")
+        return {"messages": [AIMessage("inner", id="i")]}
+
+    inner = StateGraph(State)
+    inner.add_node("before", before)
+    inner.add_node("ask", lambda _: {"total": interrupt("inside")})
+    inner.add_edge(START, "before")
+    inner.add_edge("before", "ask")
+    outer = StateGraph(State)
+    outer.add_node("inner", inner.compile(checkpointer=remembers))
+    outer.add_edge(START, "inner")
+    graph = outer.compile(checkpointer=SnapshotSaver(tmp_path))
+    graph.invoke({"messages": [HumanMessage("hi", id="1")], "total": 1, "approved": ""}, CONFIG)
+    seen = [message.text for message in FilesystemStore(tmp_path).sync.load("t").messages]
+    assert seen == ["hi"], "people do not see what the subgraph says to itself"
+
+    fork = asnap(tmp_path, "fork", "t")["session_id"]
+    graph.checkpointer.delete_thread("t")
+    named: Any = {"configurable": {"thread_id": fork}}
+    assert [each.content for each in graph.get_state(named, subgraphs=True).tasks[0].state.values["messages"]] == [
+        "hi", "inner",
+    ]  # fmt: skip
+    assert graph.invoke(Command(resume=3), named)["total"] > 1
+    assert ran == ["before"], "the subgraph went on where it waited"
+    assert [meta.session_id for meta in FilesystemStore(tmp_path).sync.list()] == [fork]
+
+
+def test_checkpoints_of_subgraphs_that_release_0_2_stored_move_into_their_thread(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests/golden/releases/0.2.0/plain/store", tmp_path / "store")
+    store = FilesystemStore(tmp_path / "store").sync
+    old = [meta.labels["checkpoint"] for meta in store.history("langgraph+subgraphs")]
+    root = [meta.labels["checkpoint"] for meta in store.history("langgraph")]
+    named: Any = {"configurable": {"thread_id": "langgraph"}}
+
+    found = list(SnapshotSaver(tmp_path / "store").list(named))
+    of_inner = [each for each in found if each.config["configurable"]["checkpoint_ns"]]
+    assert {each.checkpoint["id"] for each in of_inner} == set(old)
+    assert {each.checkpoint["id"] for each in found} == {*old, *root}
+    newest = max(of_inner, key=lambda each: each.checkpoint["id"]).checkpoint["channel_values"]["messages"]
+    said = ["said in the subgraph"]
+    assert [each.content for each in newest] == ["one", *said, "two", *said]
+    assert "langgraph+subgraphs" not in {meta.session_id for meta in store.list()}
+    assert list(SnapshotSaver(tmp_path / "store").list(named)) == found
 
 
 def test_the_code_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,9 @@ class _Workflows:
         return self._checkpoints(session_id_for(name) + WORKFLOW)
 
     def _checkpoints(self, session_id: str) -> Checkpoints:
-        known = self._known.get(session_id) or Checkpoints(shared_session(self._store, session_id), _labels)
+        known = self._known.get(session_id) or Checkpoints(
+            shared_session(self._store, session_id), lambda snapshot: [_labels(snapshot)]
+        )
         self._known.put(session_id, known)
         return known
 

@@ -22,15 +22,18 @@ class Located(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints in a session, one per snapshot.
+    """The checkpoints in a session. Each was put with one snapshot, whose labels name it.
 
     Args:
         session: where they are.
-        labels_of: the labels of the checkpoint in a snapshot; ``checkpoint`` is its id, ``ns`` its namespace.
+        held: the labels of each checkpoint that a snapshot holds; ``checkpoint`` is its id, ``ns`` its namespace.
+            The first are those of the root namespace, also if it has no checkpoint yet.
     """
 
-    def __init__(self, session: SharedSession, labels_of: Callable[[SessionSnapshot], Mapping[str, str]]) -> None:
-        self.session, self._labels_of = session, labels_of
+    def __init__(
+        self, session: SharedSession, held: Callable[[SessionSnapshot], Sequence[Mapping[str, str]]]
+    ) -> None:
+        self.session, self._held = session, held
         self._index: dict[CheckpointKey, Located] = {}
         self._latest: dict[str, str] = {}
         """The highest id in each namespace."""
@@ -54,10 +57,13 @@ class Checkpoints:
         head = self.session.current()
         if self._indexed != (self.session.read_anew, self.session.seq):
             self._index, self._latest = {}, {}
-            for meta in reversed(self.session.store.history(head.session_id)) if head else ():
+            history = self.session.store.history(head.session_id) if head else ()
+            for meta in reversed(history):
                 self._add(meta.seq, meta.labels)
-            if head:  # saves by people (a new title, a fork) have no labels
-                self._add(self.session.seq, self._labels_of(head))
+            held = self._held(head) if head else ()  # raises if a newer adapter wrote it
+            if not (history and history[0].labels):  # people saved it: a new title, a fork
+                for labels in held:
+                    self._add(self.session.seq, labels)
             self._indexed = self.session.read_anew, self.session.seq
         return head
 
@@ -93,19 +99,26 @@ class Checkpoints:
                 found.update(zip(older, self.session.store.walk(head.session_id, older), strict=True))
             return [(found[seq], head) for seq in seqs]
 
-    def save(self, make: Callable[[SessionSnapshot | None], SessionSnapshot | None]) -> None:
-        """Save what *make* returns for the newest snapshot, with its labels; see `SharedSession.change`."""
+    def save(self, make: Callable[[SessionSnapshot | None], SessionSnapshot | None], ns: str = "") -> None:
+        """Save what *make* returns for the newest snapshot; see `SharedSession.change`.
+
+        Its labels name the checkpoint in the namespace *ns*.
+        """
+
+        def labels_of(made: SessionSnapshot) -> Mapping[str, str]:
+            held = self._held(made)
+            return next((labels for labels in held if labels.get("ns", "") == ns), held[0])
 
         def change(head: SessionSnapshot | None) -> LabelledSnapshot | None:
             made = make(head)
-            return None if made is None or made is head else LabelledSnapshot(made, self._labels_of(made))
+            return None if made is None or made is head else LabelledSnapshot(made, labels_of(made))
 
         with self.session.lock:
             seq, saved = self.session.change(change), self.session.last
             if seq == 1:
                 self._index, self._latest, self._indexed = {}, {}, (self.session.read_anew, 0)
             if saved and self._indexed == (self.session.read_anew, seq - 1):  # no other save since it was read
-                self._add(seq, self._labels_of(saved))
+                self._add(seq, labels_of(saved))
                 self._indexed = self.session.read_anew, seq
 
     def keep(
@@ -127,7 +140,7 @@ class Checkpoints:
             if self.session.seq not in kept:
                 newest = max(wanted, key=lambda key: index[key].seq)
                 [(snapshot, head)] = self.load([newest])
-                self.save(lambda _: moved(snapshot, head))
+                self.save(lambda _: moved(snapshot, head), newest[0])
                 kept = (kept - {index[newest].seq}) | {self.session.seq}
             every = {meta.seq for meta in self.session.store.history(self.session.session_id)}
             if gone := every - kept - {max(every)}:

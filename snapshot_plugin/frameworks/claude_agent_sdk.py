@@ -4,8 +4,8 @@
 
     options = ClaudeAgentOptions(session_store=SnapshotSessionStore("sessions"))
 
-A transcript is a session; those of its subagents are a companion session that lists hide. Runs on asyncio and trio.
-Install ``snapshot-plugin[claude-agent-sdk]``.
+A transcript is a session; those of its subagents are sections of it. Runs on asyncio and trio. Install
+``snapshot-plugin[claude-agent-sdk]``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from snapshot_plugin.model.frozen import thaw
 from snapshot_plugin.model.meta import SnapshotMeta
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.store.hop import in_thread
+from snapshot_plugin.store.recent import Recent
 
 with needs_extra("claude-agent-sdk", "sessions of the Claude Agent SDK need the package claude-agent-sdk"):
     from claude_agent_sdk import SessionStore, fold_session_summary
@@ -39,9 +40,13 @@ with needs_extra("claude-agent-sdk", "sessions of the Claude Agent SDK need the 
 __all__ = ["SnapshotSessionStore"]
 
 FRAMEWORK = "claude-agent-sdk"
-FORMAT = 1
+FORMAT, FORMAT_WITH_SUBAGENTS = 1, 2
+"""A session with entries of subagents has the second: release 0.2 would look for them elsewhere."""
+_SUBAGENT = f"{FRAMEWORK}:subagent:"
 _SUMMARY = f"{FRAMEWORK}:summary"
 _SUBPATH = "subpath"
+_MOVED = 1024
+"""For how many sessions it is remembered that nothing of release 0.2 is left to be moved."""
 
 
 class SnapshotSessionStore(SessionStore):
@@ -54,6 +59,7 @@ class SnapshotSessionStore(SessionStore):
 
     def __init__(self, place: Place, key: Key = None) -> None:
         self._sessions = OpenSessions(place, key)
+        self._moved: Recent[bool] = Recent(_MOVED)
 
     async def append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
         """Add entries to a transcript, all or none, in the order of the calls."""
@@ -82,50 +88,86 @@ class SnapshotSessionStore(SessionStore):
 
     # Inside, in a worker thread --------------------------------------------------------------------------
 
-    def _session(self, key: Mapping[str, Any], *, sub: bool) -> SharedSession:
-        return self._sessions.session(_name(key["project_key"], key["session_id"]), COMPANION if sub else "")
+    def _session(self, key: Mapping[str, Any]) -> SharedSession:
+        return self._sessions.session(_name(key["project_key"], key["session_id"]))
 
     def _append(self, key: Mapping[str, Any], entries: Sequence[Any]) -> None:
-        subpath = key.get(_SUBPATH)
-        added = [_in(subpath, message_of(entry)) for entry in entries]
-        self._session(key, sub=bool(subpath)).change(lambda head: self._appended(head, key, entries, added))
+        added = [message_of(entry) for entry in entries]
+        if key.get(_SUBPATH):
+            self._move_in(key)
+            self._session(key).change(lambda head: self._with_subagent(head, key, {key[_SUBPATH]: added}))
+        else:
+            self._session(key).change(lambda head: self._appended(head, key, entries, added))
 
     def _appended(
         self, head: SessionSnapshot | None, key: Mapping[str, Any], entries: Sequence[Any], added: Sequence[Message]
     ) -> LabelledSnapshot | None:
-        subpath, head = key.get(_SUBPATH), checked(head, FRAMEWORK)
-        known = {_identity(message) for message in head.messages} if head else set()
-        fresh = [at for at, each in enumerate(added) if each.id is None or _identity(each) not in known]
+        base = self._base(head, key)
+        known = {message.id for message in base.messages}
+        fresh = [at for at, each in enumerate(added) if each.id is None or each.id not in known]
         if not fresh:
             return None
-        base = head or new_session(self._session(key, sub=bool(subpath)).session_id, FRAMEWORK)
-        about = {"project": key["project_key"], "session": key["session_id"]}
-        plugins = {**base.plugins, FRAMEWORK: {"format": FORMAT, **about}}
-        if not subpath:
-            before = thaw(base.plugins.get(_SUMMARY))
-            plugins[_SUMMARY] = fold_session_summary(before, key, [entries[at] for at in fresh])
+        before = thaw(base.plugins.get(_SUMMARY))
+        summary = fold_session_summary(before, key, [entries[at] for at in fresh])
         messages = (*base.messages, *(added[at] for at in fresh))
-        facts: dict[str, Any] = {"plugins": plugins, "updated_at": max(base.updated_at, SharedSession.now())}
+        facts: dict[str, Any] = {}
         models = [model for at in fresh if (model := model_of(added[at]))]
         cwd = next((each["cwd"] for each in entries if isinstance(each.get("cwd"), str)), base.config.cwd)
         if models or cwd != base.config.cwd:
             facts["config"] = base.config.evolve(model=models[-1] if models else base.config.model, cwd=cwd)
-        return LabelledSnapshot(described(base, messages, **facts), {"framework": FRAMEWORK, **about})
+        return self._made(described(base, messages, **facts), key, {**base.plugins, _SUMMARY: summary})
 
-    def _messages(self, key: Mapping[str, Any]) -> tuple[Message, ...]:
-        subpath = key.get(_SUBPATH)
-        head = checked(self._session(key, sub=bool(subpath)).current(), FRAMEWORK)
-        messages = head.messages if head else ()
-        return tuple(each for each in messages if each.metadata.get(_SUBPATH) == subpath) if subpath else messages
+    def _with_subagent(
+        self, head: SessionSnapshot | None, key: Mapping[str, Any], added: Mapping[str, Sequence[Message]]
+    ) -> LabelledSnapshot | None:
+        """The session with entries of subagents, by subpath: each batch is a section, which is written once."""
+        base = self._base(head, key)
+        batches = _batches(base)
+        count = max((int(name.removeprefix(_SUBAGENT)) for name in batches), default=0)
+        sections = dict(base.plugins)
+        for subpath, messages in added.items():
+            known = {each.get("id") for each in _entries(batches, subpath)}
+            fresh = [each.raw() for each in messages if each.id is None or each.id not in known]
+            if fresh:
+                count += 1
+                sections[f"{_SUBAGENT}{count:06}"] = {_SUBPATH: subpath, "entries": fresh}
+        return self._made(base, key, sections) if len(sections) > len(base.plugins) else None
+
+    def _base(self, head: SessionSnapshot | None, key: Mapping[str, Any]) -> SessionSnapshot:
+        return checked(head, FRAMEWORK, FORMAT_WITH_SUBAGENTS) or new_session(
+            self._session(key).session_id, FRAMEWORK
+        )
+
+    @staticmethod
+    def _made(base: SessionSnapshot, key: Mapping[str, Any], sections: Mapping[str, Any]) -> LabelledSnapshot:
+        about = {"project": key["project_key"], "session": key["session_id"]}
+        is_alone = not any(name.startswith(_SUBAGENT) for name in sections)
+        core = {"format": FORMAT if is_alone else FORMAT_WITH_SUBAGENTS, **about}
+        made = base.evolve(
+            plugins={**sections, FRAMEWORK: core}, updated_at=max(base.updated_at, SharedSession.now())
+        )
+        return LabelledSnapshot(made, {"framework": FRAMEWORK, **about})
+
+    def _current(self, key: Mapping[str, Any]) -> SessionSnapshot | None:
+        return checked(self._session(key).current(), FRAMEWORK, FORMAT_WITH_SUBAGENTS)
 
     def _load(self, key: Mapping[str, Any]) -> list[Any] | None:
-        with reading(self._session(key, sub=bool(key.get(_SUBPATH))).session_id, FRAMEWORK):
-            return [entry_of(message) for message in self._messages(key)] or None
+        subpath = key.get(_SUBPATH)
+        if subpath:
+            self._move_in(key)
+        head = self._current(key)
+        with reading(self._session(key).session_id, FRAMEWORK):
+            if head is None or not subpath:
+                messages = head.messages if head else ()
+            else:
+                messages = tuple(Message.model_validate(each) for each in _entries(_batches(head), subpath))
+            return [entry_of(message) for message in messages] or None
 
     def _project(self, project_key: str) -> Iterator[tuple[SnapshotMeta, str]]:
         for meta, about in labelled(self._sessions.store, FRAMEWORK, "project", "session"):
-            # Without companions and branches that people made: the SDK does not know their ids.
-            if about.get("project") == project_key:
+            # Without branches that people made, as the SDK does not know their ids, and without transcripts that
+            # only a subagent has begun.
+            if about.get("project") == project_key and meta.messages:
                 name = _name(project_key, about["session"])
                 if name_in(meta.session_id, name) == name:
                     yield meta, about["session"]
@@ -135,40 +177,60 @@ class SnapshotSessionStore(SessionStore):
         return {**_listed(meta, session_id), "data": kept.get("data", {})}
 
     def _subkeys(self, key: Mapping[str, Any]) -> list[str]:
-        head = checked(self._session(key, sub=True).current(), FRAMEWORK)
-        return sorted({each.metadata[_SUBPATH] for each in head.messages}) if head else []
+        self._move_in(key)
+        head = self._current(key)
+        return sorted({batch[_SUBPATH] for batch in _batches(head).values()}) if head else []
 
     def _delete(self, key: Mapping[str, Any]) -> None:
-        subpath, companion = key.get(_SUBPATH), self._session(key, sub=True)
-        with companion.lock:
-            if not subpath:
-                self._session(key, sub=False).delete()
-            if not subpath or self._subkeys(key) == [subpath]:
-                companion.delete()
-                return
+        subpath = key.get(_SUBPATH)
+        if not subpath:
+            self._session(key).delete()
+            self._old(key).delete()
+            return
 
-            def without(head: SessionSnapshot | None) -> LabelledSnapshot | None:
-                kept = (
-                    tuple(each for each in head.messages if each.metadata.get(_SUBPATH) != subpath) if head else ()
-                )
-                if head is None or len(kept) == len(head.messages):
-                    return None
-                return LabelledSnapshot(described(head, kept), {"framework": FRAMEWORK})
+        def without(head: SessionSnapshot | None) -> LabelledSnapshot | None:
+            batches = _batches(head) if head else {}
+            gone = {name for name, batch in batches.items() if batch[_SUBPATH] == subpath}
+            if head is None or not gone:
+                return None
+            return self._made(head, key, {name: each for name, each in head.plugins.items() if name not in gone})
 
-            companion.change(without)
+        self._move_in(key)
+        self._session(key).change(without)
+
+    def _old(self, key: Mapping[str, Any]) -> SharedSession:
+        return self._sessions.session(_name(key["project_key"], key["session_id"]), COMPANION)
+
+    def _move_in(self, key: Mapping[str, Any]) -> None:
+        """Take in the entries of subagents that release 0.2 stored in a second session. It goes to the trash."""
+        name = self._session(key).session_id
+        if self._moved.get(name):
+            return
+        old = self._old(key)
+        with old.lock:
+            head = checked(old.current(), FRAMEWORK)
+            if head is not None:
+                added: dict[str, list[Message]] = {}
+                for each in head.messages:
+                    about = {field: value for field, value in each.metadata.items() if field != _SUBPATH}
+                    added.setdefault(each.metadata[_SUBPATH], []).append(each.evolve(metadata=about))
+                self._session(key).change(lambda head: self._with_subagent(head, key, added))
+                old.store.delete(old.session_id)
+        self._moved.put(name, True)
+
+
+def _batches(head: SessionSnapshot) -> dict[str, Mapping[str, Any]]:
+    """The sections that hold entries of subagents, in their order."""
+    return {name: head.plugins[name] for name in sorted(head.plugins) if name.startswith(_SUBAGENT)}
+
+
+def _entries(batches: Mapping[str, Mapping[str, Any]], subpath: str) -> list[Mapping[str, Any]]:
+    return [each for batch in batches.values() if batch[_SUBPATH] == subpath for each in batch["entries"]]
 
 
 def _name(project_key: str, session_id: str) -> str:
     project = hashlib.sha256(project_key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{session_id}.{project}"
-
-
-def _in(subpath: str | None, message: Message) -> Message:
-    return message.evolve(metadata={**message.metadata, _SUBPATH: subpath}) if subpath else message
-
-
-def _identity(message: Message) -> tuple[str | None, Any]:
-    return message.id, message.metadata.get(_SUBPATH)
 
 
 def _listed(meta: SnapshotMeta, session_id: str) -> dict[str, Any]:

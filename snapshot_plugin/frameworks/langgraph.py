@@ -4,9 +4,8 @@
 
     graph = builder.compile(checkpointer=SnapshotSaver("sessions"))
 
-A thread is one session; the checkpoints of its subgraphs are a companion session that lists hide. Values that are
-neither JSON nor messages go through LangGraph's own serializer; pickles are refused. Install
-``snapshot-plugin[langgraph]``.
+A thread is one session, with the checkpoints of its subgraphs. Values that are neither JSON nor messages go through
+LangGraph's own serializer; pickles are refused. Install ``snapshot-plugin[langgraph]``.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
             (
                 (key[1], key, thread)
                 for thread, ns in self._listed(config)
-                for key in self._index(thread, config)
+                for key in self._index(thread, ns, config)
                 if (ns is None or key[0] == ns) and (not end or key[1] < end) and (not only or key[1] == only)
             ),
             key=lambda each: each[0], reverse=True,
@@ -119,7 +118,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, Any]:
         """The writes and the seed of channels that are stored as deltas; see the base class."""
         thread, ns = self._thread_of(config)
-        index, found = thread.index(), get_checkpoint_id(config) or thread.latest(ns)
+        index, found = thread.index(ns), get_checkpoint_id(config) or thread.latest(ns)
         writes: dict[str, list[list[Any]]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
         chain = ancestors(index, ns, found)
@@ -172,8 +171,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread for ever, with its subgraphs' checkpoints."""
-        for thread in self._both(thread_id):
-            thread.delete()
+        self._thread(thread_id).delete()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints of these runs from every thread.
@@ -192,8 +190,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes to a thread that must not exist."""
-        for source, target in zip(self._both(source_thread_id), self._both(target_thread_id), strict=True):
-            source.copy_to(target)
+        self._thread(source_thread_id).copy_to(self._thread(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Remove old checkpoints of these threads: all but the newest of each namespace, or (``delete``) all.
@@ -202,7 +199,7 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise InvalidInput(f"there is no prune strategy {strategy!r}", hint="use keep_latest or delete")
-        for thread in (each for name in thread_ids for each in self._both(name)):
+        for thread in map(self._thread, thread_ids):
             spaces = {ns for ns, _ in thread.index()} if strategy == "keep_latest" else set()
             latest = [(ns, found) for ns in spaces if (found := thread.latest(ns))]
             if latest or strategy == "delete":
@@ -284,36 +281,31 @@ class SnapshotSaver(BaseCheckpointSaver[str]):
     def _codec(self) -> Codec:
         return Codec(self.serde)  # LangGraph replaces `serde` in copies of the saver
 
-    def _thread(self, thread_id: str, *, sub: bool) -> Thread:
-        name = f"{sub:d}{thread_id}{id(self.serde)}"
+    def _thread(self, thread_id: str) -> Thread:
+        name = f"{thread_id}{id(self.serde)}"
         thread = self._threads.get(name)
         if thread is None:
-            thread = Thread(self.store, thread_id, self._codec, sub=sub)
+            thread = Thread(self.store, str(thread_id), self._codec)
             self._threads.put(name, thread)
         return thread
 
-    def _both(self, thread_id: str) -> tuple[Thread, Thread]:
-        return self._thread(str(thread_id), sub=False), self._thread(str(thread_id), sub=True)
-
     def _thread_of(self, config: RunnableConfig) -> tuple[Thread, str]:
         ns = config["configurable"].get("checkpoint_ns", "")
-        return self._thread(str(config["configurable"]["thread_id"]), sub=bool(ns)), ns
+        return self._thread(config["configurable"]["thread_id"]), ns
 
     def _listed(self, config: RunnableConfig | None) -> Iterator[tuple[Thread, str | None]]:
         """The threads that *config* may mean, each with the namespace it is about; None: all."""
         about = config["configurable"] if config else {}
         thread_id, ns = about.get("thread_id"), about.get("checkpoint_ns")
         for name in thread_ids(self.store) if thread_id is None else {str(thread_id)}:
-            for thread in self._both(name):
-                if ns is None or thread.sub == bool(ns):
-                    yield thread, ns
+            yield self._thread(name), ns
 
     @staticmethod
-    def _index(thread: Thread, config: RunnableConfig | None) -> Mapping[CheckpointKey, Located]:
+    def _index(thread: Thread, ns: str | None, config: RunnableConfig | None) -> Mapping[CheckpointKey, Located]:
         if config and "thread_id" in config["configurable"]:
-            return thread.index()
+            return thread.index(ns)
         with left_out():
-            return thread.index()
+            return thread.index(ns)
         return {}
 
     def _tuple(self, thread: Thread, snapshot: SessionSnapshot, head: SessionSnapshot) -> CheckpointTuple:

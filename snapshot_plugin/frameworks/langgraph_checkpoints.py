@@ -2,7 +2,8 @@
 
 The ``messages`` channel is the conversation. Every other channel is a section of its own under ``plugins``, which
 is not written again while its version stands. The checkpoint's own fields are the section ``langgraph``; the writes
-of each task are a section ``langgraph:writes:…``.
+of each task are a section ``langgraph:writes:…``. The checkpoint of a subgraph is a part of the same snapshot
+(`SubgraphPart`).
 """
 
 from __future__ import annotations
@@ -29,20 +30,31 @@ from snapshot_plugin.frameworks.conversations import (
     without_floats,
 )
 from snapshot_plugin.frameworks.langchain_messages import Mapped, mapped
-from snapshot_plugin.model.frozen import freeze, thaw
+from snapshot_plugin.frameworks.sessions import new_session
+from snapshot_plugin.model.frozen import FrozenDict, freeze, thaw
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 
-__all__ = ["Codec", "MessageMap", "core_of", "metadata_of", "writes_key", "writes_prefix"]
+__all__ = [
+    "Codec", "MessageMap", "SubgraphPart", "core_of", "metadata_of", "part_core_of", "writes_key", "writes_prefix",
+]  # fmt: skip
 
 FRAMEWORK = "langgraph"
-FORMAT = 1
+FORMAT, FORMAT_WITH_PART = 1, 2
+"""A snapshot that holds a subgraph's checkpoint has the second: release 0.2 would look for it elsewhere."""
 _CHANNEL, _WRITES, _MESSAGES = f"{FRAMEWORK}:channel:", f"{FRAMEWORK}:writes:", "messages"
+_PART, _PART_MESSAGE = f"{FRAMEWORK}:part:", f"{FRAMEWORK}:part-message:"
 
 
 def core_of(snapshot: SessionSnapshot | None) -> Mapping[str, Any] | None:
     """The fields of the checkpoint that *snapshot* holds; None if it holds none."""
-    found = checked(snapshot, FRAMEWORK)
+    found = checked(snapshot, FRAMEWORK, FORMAT_WITH_PART)
     core = found.plugins.get(FRAMEWORK) if found else None
+    return core if isinstance(core, dict) else None
+
+
+def part_core_of(snapshot: SessionSnapshot) -> Mapping[str, Any] | None:
+    """The fields of the subgraph's checkpoint that *snapshot* holds; None if it holds none."""
+    core = snapshot.plugins.get(_PART + FRAMEWORK)
     return core if isinstance(core, dict) else None
 
 
@@ -59,6 +71,79 @@ def writes_prefix(ns: str, checkpoint_id: str) -> str:
 def writes_key(ns: str, checkpoint_id: str, task_id: str) -> str:
     """The section of one task's pending writes."""
     return writes_prefix(ns, checkpoint_id) + task_id
+
+
+class SubgraphPart:
+    """The checkpoint of a subgraph in a snapshot of its thread: sections beside those of the root's checkpoint.
+
+    A snapshot holds the newest checkpoint of the root, and at most one of a subgraph: the one that was put last. It
+    is read and changed as a snapshot of its own. Its messages are sections, too, so that people see those of the
+    root.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Any, Message]] = []
+        """The sections of the messages and what they were read as: unchanged ones stay the same objects."""
+
+    def of(self, snapshot: SessionSnapshot) -> SessionSnapshot:
+        """The part of *snapshot*, with all writes of subgraphs; without a checkpoint if there is none."""
+        own = {name.removeprefix(_PART): value for name, value in snapshot.plugins.items() if _is_part(name)}
+        said = sorted(name for name in own if name.startswith(_PART_MESSAGE))
+        messages = self._read([own.pop(name) for name in said])
+        empty = new_session(snapshot.session_id, FRAMEWORK, snapshot.updated_at)
+        return empty.model_copy(update={"plugins": FrozenDict(own), "messages": messages})
+
+    def put(self, snapshot: SessionSnapshot, part: SessionSnapshot) -> SessionSnapshot:
+        """*snapshot* with this part instead of its own."""
+        sections = {name: value for name, value in snapshot.plugins.items() if not _is_part(name)}
+        for name, value in part.plugins.items():
+            sections[name if _is_part(name) else _PART + name] = value
+        for index, value in enumerate(self._written(part.messages)):
+            sections[f"{_PART_MESSAGE}{index:06}"] = value
+        core = snapshot.plugins.get(FRAMEWORK)
+        known = FORMAT_WITH_PART if FRAMEWORK in part.plugins else FORMAT
+        if core and core["format"] != known:
+            sections[FRAMEWORK] = freeze({**core, "format": known})
+        return snapshot.evolve(plugins=sections, updated_at=max(snapshot.updated_at, part.updated_at))
+
+    def without_finished(self, snapshot: SessionSnapshot) -> SessionSnapshot:
+        """*snapshot* without the part if it belongs to one task: the root's next checkpoint says that it is done.
+
+        A subgraph that remembers has a namespace without tasks. What it remembers stays.
+        """
+        core = part_core_of(snapshot)
+        if core is None:
+            return snapshot
+        part = self.of(snapshot)
+        if ":" in core["ns"]:
+            gone = writes_prefix(core["ns"], core["id"])
+            early = [name for name in part.plugins if name.startswith(_WRITES) and not name.startswith(gone)]
+            rest = FrozenDict({name: part.plugins[name] for name in early})
+            part = part.model_copy(update={"plugins": rest, "messages": ()})
+        return self.put(snapshot, part)
+
+    def _read(self, sections: Sequence[Any]) -> tuple[Message, ...]:
+        known = dict(enumerate(self._known))
+        self._known = [
+            known[index] if index in known and known[index][0] is each else (each, Message.model_validate(each))
+            for index, each in enumerate(sections)
+        ]
+        return tuple(message for _, message in self._known)
+
+    def _written(self, messages: Sequence[Message]) -> list[Any]:
+        known = dict(enumerate(self._known))
+        self._known = [
+            known[index] if index in known and known[index][1] is each else (freeze(each.raw()), each)
+            for index, each in enumerate(messages)
+        ]
+        return [section for section, _ in self._known]
+
+
+def _is_part(name: str) -> bool:
+    """Whether a section belongs to a subgraph. The namespace of the root is empty."""
+    if name.startswith(_WRITES):
+        return not name.startswith(_WRITES + ":")
+    return name.startswith((_PART, _PART_MESSAGE))
 
 
 class MessageMap:

@@ -11,7 +11,9 @@ from snapshot_plugin.frameworks.langgraph_checkpoints import (
     FRAMEWORK,
     Codec,
     MessageMap,
+    SubgraphPart,
     core_of,
+    part_core_of,
     writes_key,
     writes_prefix,
 )
@@ -31,21 +33,59 @@ __all__ = ["Thread", "ancestors", "loaded", "matches", "thread_ids"]
 
 
 class Thread:
-    """All checkpoints of a thread in its root namespace, or (*sub*) in all others."""
+    """All checkpoints of a thread: of the graph itself in the root namespace, of its subgraphs in others."""
 
-    def __init__(self, store: SyncStore, thread_id: str, codec: Codec, *, sub: bool) -> None:
-        self.thread_id, self.sub = thread_id, sub
-        self._session = shared_session(store, session_id_for(thread_id) + (COMPANION if sub else ""))
-        self._codec, self._messages = codec, MessageMap(codec)
-        self._checkpoints = Checkpoints(self._session, labels_of)
-        kept = self._checkpoints
-        self.index, self.latest, self.find, self.load = kept.index, kept.latest, kept.find, kept.load
-        self.delete = kept.delete
+    def __init__(self, store: SyncStore, thread_id: str, codec: Codec) -> None:
+        self.thread_id = thread_id
+        self._session = shared_session(store, session_id_for(thread_id))
+        self._codec = codec
+        self._messages = {"root": MessageMap(codec), "part": MessageMap(codec)}
+        self._part = SubgraphPart()
+        self._checkpoints = Checkpoints(self._session, self._held)
+        self._has_moved = False
+
+    def _held(self, snapshot: SessionSnapshot) -> list[dict[str, str]]:
+        part = part_core_of(snapshot)
+        return [labels_of(core_of(snapshot)), *([labels_of(part)] if part else [])]
+
+    # Reading. Without a namespace, all are meant. ------------------------------------------------------------
+
+    def index(self, ns: str | None = None) -> Mapping[CheckpointKey, Located]:
+        """Every checkpoint and where it is, oldest first; with *ns*, perhaps only those of that namespace."""
+        with self._session.lock:
+            if ns != "":
+                self._move_in()
+            return self._checkpoints.index()
+
+    def latest(self, ns: str) -> str | None:
+        """The highest id in a namespace, which is the newest checkpoint's."""
+        self.index(ns)
+        return self._checkpoints.latest(ns)
+
+    def find(self, ns: str, checkpoint_id: str | None) -> tuple[SessionSnapshot, SessionSnapshot] | None:
+        """As `load`, for one checkpoint, or without an id for the newest in a namespace; None if there is none."""
+        with self._session.lock:
+            if ns:
+                self._move_in()
+            found = self._checkpoints.find(ns, checkpoint_id)
+            return (self._view(ns, found[0]), self._view(ns, found[1])) if found else None
+
+    def load(self, keys: Sequence[CheckpointKey]) -> list[tuple[SessionSnapshot, SessionSnapshot]]:
+        """The snapshots of these checkpoints, each with the newest snapshot of the thread."""
+        with self._session.lock:
+            found = zip(keys, self._checkpoints.load(keys), strict=False)
+            return [(self._view(key[0], snapshot), self._view(key[0], head)) for key, (snapshot, head) in found]
+
+    def _view(self, ns: str, snapshot: SessionSnapshot) -> SessionSnapshot:
+        return self._part.of(snapshot) if ns else snapshot
 
     def checkpoint(self, snapshot: SessionSnapshot) -> dict[str, Any]:
         """The checkpoint that *snapshot* holds."""
         with self._session.lock:
-            return self._codec.checkpoint(snapshot, self._messages)
+            return self._codec.checkpoint(snapshot, self._map((core_of(snapshot) or {}).get("ns", "")))
+
+    def _map(self, ns: str) -> MessageMap:
+        return self._messages["part" if ns else "root"]
 
     # Writing ---------------------------------------------------------------------------------------------
 
@@ -54,13 +94,19 @@ class Thread:
         new_versions: Mapping[str, Any],
     ) -> None:  # fmt: skip
         """Save a checkpoint; durable on return."""
-        about = {"ns": key[0], "id": key[1], "parent": parent, "metadata": metadata, "thread": self.thread_id}
+        ns = key[0]
+        about = {"ns": ns, "id": key[1], "parent": parent, "metadata": metadata, "thread": self.thread_id}
+
+        def made(base: SessionSnapshot) -> SessionSnapshot:
+            return self._codec.snapshot(base, checkpoint, about, new_versions=new_versions, messages=self._map(ns))
 
         def make(head: SessionSnapshot | None) -> SessionSnapshot:
-            base = head or new_session(self._session.session_id, FRAMEWORK)
-            return self._codec.snapshot(base, checkpoint, about, new_versions=new_versions, messages=self._messages)
+            base = head or self._new()
+            if ns:
+                return self._part.put(base, made(self._part.of(base)))
+            return self._part.without_finished(made(base))
 
-        self._checkpoints.save(make)
+        self._checkpoints.save(make, ns)
 
     def put_writes(
         self, key: CheckpointKey, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -69,13 +115,40 @@ class Thread:
         section = writes_key(*key, task_id)
 
         def make(head: SessionSnapshot | None) -> SessionSnapshot:
-            base = head or new_session(self._session.session_id, FRAMEWORK)
-            core = core_of(head)
-            if self.sub and core and (core["ns"], core["id"]) != key and key in self.index():
-                base = self.load([key])[0][0]
-            return self._codec.with_writes(base, section, writes, task_path)
+            base = head or self._new()
+            if not key[0]:
+                return self._codec.with_writes(base, section, writes, task_path)
+            part = self._part.of(base)
+            core = core_of(part)
+            if (core is None or (core["ns"], core["id"]) != key) and key in self.index(key[0]):
+                part = self.load([key])[0][0]
+            changed = self._codec.with_writes(part, section, writes, task_path)
+            return base if changed is part else self._part.put(base, changed)
 
-        self._checkpoints.save(make)
+        self._checkpoints.save(make, key[0])
+
+    def _new(self) -> SessionSnapshot:
+        return new_session(self._session.session_id, FRAMEWORK)
+
+    def _move_in(self) -> None:
+        """Take in what release 0.2 stored in a second session: the checkpoints of all subgraphs.
+
+        It goes to the trash afterwards. If this is interrupted, the rest is moved the next time.
+        """
+        if self._has_moved:
+            return
+        old = shared_session(self._session.store, self._session.session_id + COMPANION)
+        if old.current() is not None:
+            source = Checkpoints(old, lambda snapshot: [labels_of(core_of(snapshot))])
+            known = self._checkpoints.index()
+            for key in [key for key in source.index() if key not in known]:
+                [(part, head)] = source.load([key])
+                self._put_part(key[0], _with_writes_of(part, head, [key]))
+            old.store.delete(old.session_id)
+        self._has_moved = True
+
+    def _put_part(self, ns: str, part: SessionSnapshot) -> None:
+        self._checkpoints.save(lambda head: self._part.put(head or self._new(), part), ns)
 
     # Removing and copying --------------------------------------------------------------------------------
 
@@ -84,8 +157,14 @@ class Thread:
         wanted = set(keys)
         self._checkpoints.keep(wanted, lambda snapshot, head: _with_writes_of(snapshot, head, wanted))
 
+    def delete(self) -> None:
+        """Remove the thread for ever."""
+        self._checkpoints.delete()
+        shared_session(self._session.store, self._session.session_id + COMPANION).delete()
+
     def copy_to(self, other: Thread) -> None:
         """Put every snapshot into the session of another thread, which must not exist."""
+        self.index()
         store = self._session.store
         try:
             copies = store.take_out(self._session.session_id)
@@ -93,12 +172,26 @@ class Thread:
             return
         target = other._session
         store.put_in(target.session_id, copies)
-        target.change(lambda head: _renamed(head, other.thread_id))
+        target.change(other._renamed)
+
+    def _renamed(self, head: SessionSnapshot | None) -> LabelledSnapshot | None:
+        """*head*, copied from another thread, with the id of this one."""
+        if head is None:
+            return None
+        part = self._part.of(head)
+        made = self._part.put(_of_thread(head, self.thread_id), _of_thread(part, self.thread_id))
+        return LabelledSnapshot(made, labels_of(core_of(made)))
 
 
-def labels_of(snapshot: SessionSnapshot) -> dict[str, str]:
-    """The labels by which a checkpoint is found."""
+def _of_thread(snapshot: SessionSnapshot, thread_id: str) -> SessionSnapshot:
     core = core_of(snapshot)
+    if core is None:
+        return snapshot
+    return snapshot.evolve(plugins={**snapshot.plugins, FRAMEWORK: {**core, "thread": thread_id}})
+
+
+def labels_of(core: Mapping[str, Any] | None) -> dict[str, str]:
+    """The labels by which the checkpoint with these fields is found."""
     if core is None:
         return {"framework": FRAMEWORK}
     run = core["metadata"].get("run_id")
@@ -117,14 +210,6 @@ def _with_writes_of(
     prefixes = tuple(writes_prefix(*key) for key in keys)
     late = {name: value for name, value in head.plugins.items() if name.startswith(prefixes)}
     return snapshot.evolve(plugins={**snapshot.plugins, **late}) if late else snapshot
-
-
-def _renamed(head: SessionSnapshot | None, thread_id: str) -> LabelledSnapshot | None:
-    core = core_of(head)
-    if head is None or core is None:
-        return None
-    made = head.evolve(plugins={**head.plugins, FRAMEWORK: {**core, "thread": thread_id}})
-    return LabelledSnapshot(made, labels_of(made))
 
 
 def thread_ids(store: SyncStore) -> set[str]:

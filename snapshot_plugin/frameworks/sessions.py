@@ -97,7 +97,10 @@ class LabelledSnapshot(NamedTuple):
 
 
 class SharedSession:
-    """One session of a store. Use `shared_session`: all users in a process then share one object and its lock."""
+    """One session of a store, which several threads and processes may change at once.
+
+    `OpenSessions.session` returns it: all users in a process share one object and its lock.
+    """
 
     def __init__(self, store: SyncStore, session_id: str) -> None:
         self.store, self.session_id = store, session_id
@@ -154,11 +157,16 @@ class SharedSession:
         self._snapshot, self._tip, self.seq = None, None, 0
         self.read_anew += 1
 
-    def change(self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None]) -> int:
+    def change(self, make: Callable[[SessionSnapshot | None], SessionSnapshot | LabelledSnapshot | None]) -> int:
         """Save what *make* returns for the newest snapshot; durable on return. Returns its number.
 
-        *make* is called first with what this process knows, and again if another writer has changed that: the store
-        refuses a save on an old base. If *make* returns None for the newest snapshot, nothing is saved.
+        *make* gets a snapshot, or None if the session does not exist, and returns the next one.
+        It is called first with what this process knows, and again if another writer has changed that, because the
+        store refuses a save on an old base: so it may be called several times, and should do nothing else. If it
+        returns None for the newest snapshot, nothing is saved; if it raises for the newest, so does this.
+
+        Raises:
+            Conflict: other writers were faster 100 times in a row.
         """
         with self.lock:
             is_newest = self._snapshot is None
@@ -184,14 +192,18 @@ class SharedSession:
         )  # fmt: skip
 
     def _made(
-        self, make: Callable[[SessionSnapshot | None], LabelledSnapshot | None], is_newest: bool
+        self,
+        make: Callable[[SessionSnapshot | None], SessionSnapshot | LabelledSnapshot | None],
+        is_newest: bool,
     ) -> LabelledSnapshot | None:
         """Call *make* with the newest snapshot, or with the last known one, where an error counts as None."""
+        made: SessionSnapshot | LabelledSnapshot | None = None
         if is_newest:
-            return make(self.current())
-        with contextlib.suppress(Exception):  # the error may concern only the outdated snapshot
-            return make(self._snapshot)
-        return None
+            made = make(self.current())
+        else:
+            with contextlib.suppress(Exception):  # the error may concern only the outdated snapshot
+                made = make(self._snapshot)
+        return LabelledSnapshot(made, {}) if isinstance(made, SessionSnapshot) else made
 
     def delete(self) -> None:
         """Remove the session for ever, if it exists."""
@@ -215,14 +227,19 @@ def shared_session(store: SyncStore, session_id: str) -> SharedSession:
 
 
 class OpenSessions:
-    """The sessions of a place that an adapter used last; others are reopened on demand."""
+    """The sessions of a place. Those used last stay open; others are reopened on demand.
 
-    def __init__(self, place: Place, key: Key) -> None:
+    Args:
+        place: a directory, a URL, or an open store.
+        key: a passphrase or key source; everything but ids is then encrypted.
+    """
+
+    def __init__(self, place: Place, key: Key = None) -> None:
         self.store = open_place(place, key)
         self._recent: Recent[SharedSession] = Recent(_RECENT)
 
     def session(self, name: str, suffix: str = "") -> SharedSession:
-        """The session of something that a framework calls *name*."""
+        """The session of what a framework calls *name*, which may be any text: see `session_id_for`."""
         session = shared_session(self.store, session_id_for(name) + suffix)
         self._recent.put(session.session_id, session)
         return session

@@ -28,6 +28,7 @@ from snapshot_plugin.frameworks.checkpoints import Checkpoints
 from snapshot_plugin.frameworks.sessions import (
     COMPANION,
     LabelledSnapshot,
+    OpenSessions,
     SharedSession,
     labelled,
     new_session,
@@ -35,6 +36,7 @@ from snapshot_plugin.frameworks.sessions import (
     session_id_for,
     shared_session,
 )
+from snapshot_plugin.testing import make_message
 
 
 def adding(text: str) -> Any:
@@ -78,6 +80,27 @@ def test_session_that_another_process_deleted_and_made_anew_is_read_again(tmp_pa
     assert [message.text for message in head.messages] == ["theirs"]
 
 
+@pytest.mark.requirement("STORE-SHARED-CHANGE")
+def test_change_is_made_again_on_what_another_writer_saved(tmp_path: Path) -> None:
+    ours, theirs = (OpenSessions(FilesystemStore(tmp_path)).session("s") for _ in range(2))
+    ours.change(lambda _: new_session("s", "x").append(make_message("first")))
+    seen: list[int] = []
+
+    def late(newest: SessionSnapshot | None) -> SessionSnapshot:
+        assert newest is not None
+        seen.append(len(newest.messages))
+        if len(seen) == 1:
+            theirs.change(lambda head: head and head.append(make_message("theirs")))
+        return newest.append(make_message("ours"))
+
+    assert ours.change(late) == 3
+    assert seen == [1, 2]
+    assert ours.change(lambda _: None) == 3
+    head = theirs.current()
+    assert head is not None
+    assert [message.text for message in head.messages] == ["first", "theirs", "ours"]
+
+
 def test_checkpoints_that_another_process_deleted_are_not_found(tmp_path: Path) -> None:
     def labels_of(snapshot: SessionSnapshot) -> dict[str, str]:
         return {"framework": "x", "checkpoint": snapshot.messages[-1].text}
@@ -91,7 +114,7 @@ def test_checkpoints_that_another_process_deleted_are_not_found(tmp_path: Path) 
             checkpoints.save(partial(grown, name))
 
     stores = [FilesystemStore(tmp_path).sync, FilesystemStore(tmp_path).sync]
-    ours, theirs = (Checkpoints(shared_session(store, "s"), labels_of) for store in stores)
+    ours, theirs = (Checkpoints(shared_session(store, "s"), lambda found: [labels_of(found)]) for store in stores)
     saving(ours, "1", "2")
     assert len(ours.index()) == 2
     theirs.delete()

@@ -142,6 +142,7 @@ _PACKAGE = section(
     done("STORE-IMPORT-COST", "Importing the package costs under 0.2 s CPU and loads nothing heavy."),
     done("STORE-IMPORT-CORE", "Store and manager never import acp, mcp, textual or starlette."),
     done("STORE-PAGES-RUN", "The code of README, tutorial and how-to pages runs; framework pages run in CI."),
+    done("STORE-SHARED-CHANGE", "A change of a session that others write, too, is made again on what they saved."),
     done("STORE-PAGES-LINKS", "Every relative link in the pages leads somewhere."),
 )
 
