@@ -58,8 +58,8 @@ def _has_room(place: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three workers for two cores: nearly half of the time, tests wait for processes, servers and disks."""
-    return max(2, (os.cpu_count() or 2) * 3 // 2)
+    """Four workers for two cores: half of the time, tests wait for processes, servers and disks."""
+    return (os.cpu_count() or 2) * 2
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -67,7 +67,14 @@ class TestWholeChain(Hosted, Login, Adopting, AgentMemory, Notes, Recording, Tro
     test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
 
 
-class TestSdkClient(Hosted, Answers, Login, Loading, AgentMemory, Notes, Recording, Trouble):
+class TestSdkClient(Hosted, Answers, Login, Loading, Recording, Trouble):
+    kind = "sdk-client"
+
+
+class TestWholeSdkClient(Hosted, AgentMemory, Notes):
+    """What `acp.core` decides for every host, where CI asks for everything: `TestProxy` has all of it."""
+
+    __test__ = EVERYTHING
     kind = "sdk-client"
 
 
@@ -77,34 +84,43 @@ class TestSdkClientThatRestarts(Hosted, Restarting):
     kind = "sdk-restarts"
 
 
-class TestSdkAgent(Hosted, Answers, Login, Loading, Notes, Recording, Trouble):
+class TestSdkAgent(Hosted, Answers, Login, Loading, Recording):
     """The author's code is asked for new sessions only, so its own memory is not used."""
 
     kind = "sdk-agent"
 
 
-class TestProvider(Hosted, Loading, AgentMemory, Recording, Trouble):
+class TestWholeSdkAgent(Hosted, Notes, Trouble):
+    """As `TestWholeSdkClient`."""
+
+    __test__ = EVERYTHING
+    kind = "sdk-agent"
+
+
+class TestProvider(Hosted, Loading):
     """An orchestrator whose sessions `AcpProvider` starts, each with an agent of its own.
 
-    Logging in and answering malformed requests are the orchestrator's business. Four more cases are left out: it
-    lists sessions without an agent, `create_or_resume_session` refuses to start where the store cannot be read, and
-    requests of an agent that loads a session go to the orchestrator's own client. It records with the SDK client's
-    host, so `TestSdkClient` shows how that grades the agents' habits.
+    Logging in and answering malformed requests are the orchestrator's business.
     """
 
+    kind = "provider"
+
+
+class TestWholeProvider(Hosted, AgentMemory, Notes, Recording, Trouble):
+    """The other cases, where CI asks for everything: `AcpProvider` records with the host of `TestSdkClient`.
+
+    Four are left out: it lists sessions without an agent, `create_or_resume_session` refuses to start where the
+    store cannot be read, and requests of an agent that loads a session go to the orchestrator's own client. Nor
+    does it grade the agents' habits by itself.
+    """
+
+    __test__ = EVERYTHING
     kind = "provider"
     test_a_habit_of_real_agents_leads_to_the_right_grade = None  # type: ignore[assignment]
     test_a_session_without_a_title_is_listed_with_its_first_prompt = None  # type: ignore[assignment]
     test_the_agents_own_names_are_never_listed_beside_ours_and_deleted_with_them = None  # type: ignore[assignment]
     test_a_disk_that_refuses_the_first_write_is_asked_again_and_the_client_is_told = None  # type: ignore[assignment]
     test_requests_of_the_agent_during_a_load_name_the_session_as_the_client_does = None  # type: ignore[assignment]
-
-
-class TestNotesOfProvider(Hosted, Notes):
-    """What the model is told, where CI asks for everything: `TestSdkClient` has the same host."""
-
-    __test__ = EVERYTHING
-    kind = "provider"
 
 
 def test_every_golden_transcript_belongs_to_a_case() -> None:

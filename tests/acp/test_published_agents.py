@@ -1,6 +1,7 @@
 """Published agents of which the package knows nothing: each can do what it says it can.
 
-Install them with ``python -m integration.agents.install``; those that are not installed are skipped. The whole
+Install them with ``python -m integration.agents.install``; those that are not installed are skipped, and all are
+without ``ASNAP_EVERY_EXAMPLE=1``. The whole
 matrix, with every scenario, is ``python -m integration.agents.fidelity``.
 """
 
@@ -13,9 +14,11 @@ import pytest
 from integration.agents.catalog import AGENTS, Agent
 from integration.agents.judge import judge, memory_is_fine
 from integration.agents.run import can_load, run
+from tests.tries import EVERYTHING
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc"),
+    pytest.mark.skipif(not EVERYTHING, reason="takes a minute; .ci/run asks for it (ASNAP_EVERY_EXAMPLE=1)"),
     pytest.mark.timeout(600),  # a published agent takes seconds to start, and is started several times
 ]
 QUICKLY_STARTED = ("codex-acp-zed", "deepagents", "claude-agent-acp")

@@ -18,6 +18,7 @@ from integration.agents.scripted_model import ScriptedModel
 from tests.cli.stored import loaded, session_ids
 from tests.cli.terminal import Terminal
 from tests.cli.test_chat import CTRL_C, CTRL_D, ENTER, agent_process, kill_all
+from tests.tries import EVERYTHING
 
 AGENT = AGENTS["deepagents"]
 START = AGENT.start  # now: tests have a home of their own
@@ -25,6 +26,7 @@ START = AGENT.start  # now: tests have a home of their own
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="finds the processes it has to end in /proc"),
     pytest.mark.skipif(not AGENT.is_installed, reason="python -m integration.agents.install deepagents"),
+    pytest.mark.skipif(not EVERYTHING, reason="takes a minute; .ci/run asks for it (ASNAP_EVERY_EXAMPLE=1)"),
     pytest.mark.timeout(300),
 ]
 

@@ -33,7 +33,7 @@ from tests.model.secret_corpus import LOOK_ALIKES, Secret
 from tests.model.secret_corpus import SECRETS as CORPUS
 from tests.model.secret_corpus_in_use import HARMLESS as HARMLESS_IN_USE
 from tests.model.secret_corpus_in_use import IN_USE
-from tests.tries import tries
+from tests.tries import some_of, tries
 from tests.unknown_fields import with_unknown
 
 ALNUM = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9jK2mN5pQ8sT1vW4yZ7"
@@ -171,17 +171,15 @@ def redacted(value: Any) -> Any:
 
 
 @pytest.mark.requirement("STORE-VALUE-REDACT")
-@pytest.mark.parametrize(("kind", "token"), [*TOKENS.items(), *MORE_TOKENS])
 @pytest.mark.parametrize(
     "around", ["{}", "before {} after", "TOKEN={}", '"{}"', "({})", "line\\n{}\\nline", "x%3D{}"]
 )
-def test_token_is_redacted_anywhere_in_text(kind: str, token: str, around: str) -> None:
-    text = around.replace("{}", token)
-
-    assert redact(text) == (
-        around.replace("{}", f"[redacted:{kind}]"),
-        RedactionReport(redactions=(Redaction(kind=kind, path="$"),)),
-    )
+def test_token_is_redacted_anywhere_in_text(around: str) -> None:
+    for kind, token in [*TOKENS.items(), *MORE_TOKENS]:
+        assert redact(around.replace("{}", token)) == (
+            around.replace("{}", f"[redacted:{kind}]"),
+            RedactionReport(redactions=(Redaction(kind=kind, path="$"),)),
+        )
 
 
 @pytest.mark.parametrize(("kind", "around", "secret"), ASSIGNMENTS)
@@ -189,12 +187,12 @@ def test_value_assigned_to_a_secret_name_is_redacted_and_the_name_kept(kind: str
     assert redacted(around.format(secret)) == around.format(f"[redacted:{kind}]")
 
 
-@pytest.mark.parametrize("text", HARMLESS)
-def test_lookalikes_are_kept(text: str) -> None:
-    result, report = redact(text)
+def test_lookalikes_are_kept() -> None:
+    for text in HARMLESS:
+        result, report = redact(text)
 
-    assert result is text
-    assert report.is_empty
+        assert result is text
+        assert report.is_empty
 
 
 def test_letters_that_grow_in_lower_case_do_not_shift_matches() -> None:
@@ -424,9 +422,9 @@ def test_the_first_look_at_a_text_hides_no_secret(text: str) -> None:
     assert redact(text) == redact(text, rules=list(RULES))  # which are all tried, as any other rules
 
 
-@pytest.mark.parametrize("secret", [*CORPUS, *IN_USE], ids=lambda secret: secret.name)
-def test_the_first_look_at_a_text_hides_no_published_shape(secret: Secret) -> None:
-    assert redact(secret.text) == redact(secret.text, rules=list(RULES))
+def test_the_first_look_at_a_text_hides_no_published_shape() -> None:
+    for secret in [*CORPUS, *IN_USE]:
+        assert redact(secret.text) == redact(secret.text, rules=list(RULES)), secret.name
 
 
 @tries(100)
@@ -497,16 +495,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("unit", HOSTILE)
 @pytest.mark.parametrize(
     "prefix", ["", "-----BEGIN PRIVATE KEY----- password=' authorization: bearer a://sk-proj-eyJ"]
 )
-def test_hostile_text_is_searched_in_linear_time(unit: str, prefix: str) -> None:
-    texts = [prefix + unit * (size // len(unit)) for size in (25_000, 200_000)]
-    tries = (tuple(map(seconds, texts)) for _ in range(3))
+def test_hostile_text_is_searched_in_linear_time(prefix: str) -> None:
+    for unit in some_of(HOSTILE):
+        texts = [prefix + unit * (size // len(unit)) for size in (25_000, 200_000)]
+        times = (tuple(map(seconds, texts)) for _ in range(3))
 
-    # Eight times the text; quadratic time would be 64 times as long.
-    assert any(long < 20 * short + 0.05 for short, long in tries)
+        # Eight times the text; quadratic time would be 64 times as long.
+        assert any(long < 20 * short + 0.05 for short, long in times), unit
 
 
 def seconds(text: str) -> float:
@@ -560,11 +558,11 @@ def test_shapes_reported_by_users_are_redacted(name: str) -> None:
     assert "[redacted:" in redacted(secret.text)
 
 
-@pytest.mark.parametrize("secret", [*CORPUS, *IN_USE], ids=lambda secret: secret.name)
-def test_redacting_published_shapes_is_idempotent(secret: Secret) -> None:
-    once = redacted(secret.text)
+def test_redacting_published_shapes_is_idempotent() -> None:
+    for secret in [*CORPUS, *IN_USE]:
+        once = redacted(secret.text)
 
-    assert redacted(once) == once
+        assert redacted(once) == once, secret.name
 
 
 @pytest.mark.parametrize(
