@@ -9,8 +9,9 @@
 `writer`              what is remembered of a session, so that a save costs only what changed
 `walk`                the one walk over frames: finding a snapshot, and going through all of them
 `check`               verifying and repairing; `salvage`: rebuilding; `rewrite`: packing and re-encrypting
-`filesystem`          `FilesystemStore`; `segments`, `files`, `trash`: its files and locks
-`s3`                  buckets; `objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies of sessions
+`trash`, `small_files` deleted sessions, copies, quarantine; keys and operation lines: once, for all backends
+`filesystem`          `FilesystemStore`; `segments`, `directories`: its files, locks and areas
+`s3`                  buckets; `objects`, `area_objects`, `ledger`, `bucket`: compare-and-swap; `archive`: copies
 `memory`, `postgres`  `MemoryStore`; `PostgresStore`
 `keyed`, `keychain`   encrypted stores, and the secrets that open them
 `hop`                 the way to a worker thread and back

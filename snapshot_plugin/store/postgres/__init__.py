@@ -8,8 +8,8 @@ Needs ``pip install 'snapshot-plugin[postgres]'``.
 `database`        statements and transactions of one store; database errors become errors of this package
 `schema`          the tables, created and migrated under a lock
 `frames`          `FrameLog` as rows: segments and their frames
-`trash`           deleted sessions
-`keyrows`         the keys of an encrypted store
+`areas`           deleted sessions, copies and quarantine
+`small_rows`      small files: the marker, the keys, the operation log
 `line_rows`       what commands did, for undo
 `live_rows`       leases with epochs, and spools; `snapshot_plugin.live.rows` makes a `LivePlace` of them
 `store`           `PostgresStore`
