@@ -84,14 +84,20 @@ class SubgraphPart:
     def __init__(self) -> None:
         self._known: list[tuple[Any, Message]] = []
         """The sections of the messages and what they were read as: unchanged ones stay the same objects."""
+        self._last: tuple[Mapping[str, Any], SessionSnapshot] | None = None
+        """The sections of the snapshot that was read or made last, and its part."""
 
     def of(self, snapshot: SessionSnapshot) -> SessionSnapshot:
         """The part of *snapshot*, with all writes of subgraphs; without a checkpoint if there is none."""
+        if self._last and self._last[0] is snapshot.plugins:
+            return self._last[1]
         own = {name.removeprefix(_PART): value for name, value in snapshot.plugins.items() if _is_part(name)}
         said = sorted(name for name in own if name.startswith(_PART_MESSAGE))
         messages = self._read([own.pop(name) for name in said])
         empty = new_session(snapshot.session_id, FRAMEWORK, snapshot.updated_at)
-        return empty.model_copy(update={"plugins": FrozenDict(own), "messages": messages})
+        part = empty.model_copy(update={"plugins": FrozenDict(own), "messages": messages})
+        self._last = snapshot.plugins, part
+        return part
 
     def put(self, snapshot: SessionSnapshot, part: SessionSnapshot) -> SessionSnapshot:
         """*snapshot* with this part instead of its own."""
@@ -104,7 +110,9 @@ class SubgraphPart:
         known = FORMAT_WITH_PART if FRAMEWORK in part.plugins else FORMAT
         if core and core["format"] != known:
             sections[FRAMEWORK] = freeze({**core, "format": known})
-        return snapshot.evolve(plugins=sections, updated_at=max(snapshot.updated_at, part.updated_at))
+        made = snapshot.evolve(plugins=sections, updated_at=max(snapshot.updated_at, part.updated_at))
+        self._last = made.plugins, part
+        return made
 
     def without_finished(self, snapshot: SessionSnapshot) -> SessionSnapshot:
         """*snapshot* without the part if it belongs to one task: the root's next checkpoint says that it is done.

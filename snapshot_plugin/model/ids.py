@@ -54,7 +54,11 @@ __all__ = [
 ]
 
 COMPANIONS = ("+memory", "+subgraphs")
-"""How the ids of sessions end that only hold a part of another one: working memory, or subgraphs of LangGraph."""
+"""How the ids of sessions end that lists hide.
+
+Release 0.2 kept working memory, subgraphs and subagents in such sessions; this one keeps state that sessions of
+Google ADK share, and what `persistent_session` has to keep beside a framework's conversation.
+"""
 MAX_ID_BYTES = 200
 """The longest directory name of a session, in bytes. File systems end at 255; suffixes need the rest."""
 AT_SNAPSHOT = re.compile(r"(?P<session>.+)@(?P<seq>[0-9]{1,18})\Z", re.DOTALL)
