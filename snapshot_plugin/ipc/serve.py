@@ -4,40 +4,68 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import anyio
 
 from snapshot_plugin.errors import InvalidInput, LimitExceeded
 from snapshot_plugin.ipc.bridge import Bridge, Reply, refusal
-from snapshot_plugin.ipc.lines import MAX_LINE, BoundedLines, TooLong
 
 __all__ = ["chunks_of", "serve"]
 
 _CHUNK = 1 << 16
+_MAX_LINE = 64 << 20
+"""The longest accepted line, in bytes. A longer one is answered with an error and never buffered."""
 
 
 async def serve(
-    bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = MAX_LINE
+    bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = _MAX_LINE
 ) -> None:
     """Answer every line of *chunks*, one after the other. A last line without a newline counts, too.
 
     Returns when *chunks* end, or when the answers can no longer be written.
     """
-    lines = BoundedLines(limit)
+    lines = _Lines(limit)
     with suppress(BrokenPipeError):
         async for chunk in chunks:
             for line in lines.feed(chunk):
                 await _serve_line(bridge, line, send, limit)
-        await _serve_line(bridge, lines.rest(), send, limit)
+        for line in lines.feed(b"\n"):
+            await _serve_line(bridge, line, send, limit)
 
 
-async def _serve_line(bridge: Bridge, line: bytes | TooLong, send: Callable[[bytes], None], limit: int) -> None:
-    if isinstance(line, TooLong):
+class _Lines:
+    """Splits a stream at newlines; `acp.messages.Lines` belongs to a higher layer."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """The lines that *data* completes, without their ends; None for a line over the limit."""
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            yield b"".join(self._parts) if self._size <= self._limit else None
+            self._parts, self._size = [], 0
+        self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            self._parts.clear()
+        else:
+            self._parts.append(piece)
+
+
+async def _serve_line(bridge: Bridge, line: bytes | None, send: Callable[[bytes], None], limit: int) -> None:
+    if line is None:
         error = LimitExceeded(f"a line is longer than {limit} bytes; it was not read", hint="send less at a time")
-        send(_encoded({**refusal(error), "state": (await bridge.answer({"type": "session_state"}))["state"]}))
+        send(_encoded({**refusal(error), "state": asdict(bridge.state)}))
     elif line.strip():
         send(_encoded(await bridge.answer(_parsed(line))))
 
