@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import singledispatchmethod
 from typing import Any
@@ -13,7 +13,6 @@ from snapshot_plugin.errors import InvalidInput, SnapshotError, SnapshotNotFound
 from snapshot_plugin.exchange.foreign import load_dump
 from snapshot_plugin.exchange.rendering import render
 from snapshot_plugin.ipc import requests
-from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.manager.manager import SnapshotManager
 from snapshot_plugin.model.context_size import message_tokens
 from snapshot_plugin.model.ids import COMPANIONS, new_id, owner_of
@@ -22,11 +21,20 @@ from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.store.base import StoredSnapshot, Trashed
 
-__all__ = ["PROTOCOL", "Bridge", "Reply", "refusal"]
+__all__ = ["PROTOCOL", "Bridge", "ClientState", "Reply", "refusal"]
 
 PROTOCOL = 1
 Reply = dict[str, Any]
 Deleted = Callable[[Sequence[Trashed]], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientState:
+    """Part of every answer: the current session, whether it was restored, and its length."""
+
+    session_id: str | None = None
+    is_restored: bool = False
+    message_count: int = 0
 
 
 class _Current:
@@ -88,7 +96,7 @@ class Bridge:
         except SnapshotError:
             current.state = before
             raise
-        self.state = self.state.with_more(len(added))
+        self.state = replace(self.state, message_count=self.state.message_count + len(added))
         return {
             "type": "session_message_added",
             "session_id": current.session_id,
@@ -116,7 +124,7 @@ class Bridge:
             await self._switch(request.session_id)
         current = self._held()
         messages = current.state.messages
-        self.state = ClientState.restored(current.session_id, len(messages))
+        self.state = ClientState(session_id=current.session_id, is_restored=True, message_count=len(messages))
         end = None if request.limit is None else request.offset + request.limit
         return {
             "type": "session_loaded",
@@ -192,7 +200,7 @@ class Bridge:
         except SnapshotError:
             await self._manager.stop_auto_snapshot(begun.session_id, save=False)
             raise
-        self._current, self.state = current, ClientState.started(begun.session_id)
+        self._current, self.state = current, ClientState(session_id=begun.session_id)
         return current
 
     async def _switch(self, session_id: str) -> None:

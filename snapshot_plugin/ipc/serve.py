@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ __all__ = ["chunks_of", "serve"]
 
 _CHUNK = 1 << 16
 _MAX_LINE = 64 << 20
+"""The longest accepted line, in bytes. A longer one is answered with an error and never buffered."""
 _TOO_LONG = b"a line that is too long"
 
 
@@ -39,7 +41,7 @@ async def serve(
 async def _serve_line(bridge: Bridge, line: bytes, send: Callable[[bytes], None], limit: int) -> None:
     if line is _TOO_LONG:
         error = LimitExceeded(f"a line is longer than {limit} bytes; it was not read", hint="send less at a time")
-        send(_encoded({**refusal(error), "state": (await bridge.answer({"type": "session_state"}))["state"]}))
+        send(_encoded({**refusal(error), "state": asdict(bridge.state)}))
     elif line.strip():
         send(_encoded(await bridge.answer(_parsed(line))))
 

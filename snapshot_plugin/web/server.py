@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import uvicorn
@@ -17,7 +15,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.web import changing, events, reading
@@ -66,8 +63,8 @@ def _files() -> dict[str, Response]:
     }
 
 
-def application(site: Site, *, port: int, token: str, patience: float = 10.0) -> Starlette:
-    """The application that serves one store. A request's head and body must each come within *patience* seconds."""
+def application(site: Site, *, port: int, token: str) -> Starlette:
+    """The application that serves one store."""
     hosts = [f"{_ADDRESS}:{port}", f"localhost:{port}"]
     watcher = events.Watcher(site)
 
@@ -109,42 +106,13 @@ def application(site: Site, *, port: int, token: str, patience: float = 10.0) ->
         exception_handlers={SnapshotError: failed, 404: missing, 405: wrong_method},
         lifespan=watching,
     )
-    app.state.site, app.state.watcher, app.state.patience = site, watcher, patience
+    app.state.site, app.state.watcher = site, watcher
     return app
-
-
-class _Impatient(H11Protocol):
-    """Closes a connection whose request does not arrive in time: uvicorn has no limit for headers."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        super().connection_made(transport)
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._deadline:
-            self._deadline.cancel()
-
-    def _watch(self) -> None:
-        cycle: Any = self.cycle  # None before the first request
-        is_waiting = cycle is None or cycle.response_complete
-        if is_waiting and self._deadline is None:
-            self._deadline = self.loop.call_later(self.config.app.state.patience, self.transport.close)  # type: ignore[union-attr]
-        elif not is_waiting and self._deadline:
-            self._deadline.cancel()
-            self._deadline = None
 
 
 async def serve(app: Starlette, opened: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM; open streams end with it."""
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1, ws="none",
-        http=_Impatient,
     )  # fmt: skip
     await uvicorn.Server(config).serve(sockets=[opened])

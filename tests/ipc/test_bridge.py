@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import FilesystemStore, MemoryStore, SnapshotConfig, SnapshotManager, StoreUnavailable
-from snapshot_plugin.ipc.bridge import Bridge
+from snapshot_plugin.ipc.bridge import Bridge, ClientState
 from snapshot_plugin.ipc.requests import REQUESTS
 from snapshot_plugin.ipc.serve import serve
-from snapshot_plugin.ipc.state import ClientState
 from snapshot_plugin.model import ToolCallBlock
 from snapshot_plugin.store.base import SnapshotStore, Trashed
 from snapshot_plugin.testing import make_message, make_snapshot

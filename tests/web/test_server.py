@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import anyio
 import pytest
-from starlette.applications import Starlette
 
 from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.web import site as site_module
-from snapshot_plugin.web.server import application, listening, serve
 from snapshot_plugin.web.site import Site
 from tests import forkserver
 from tests.acp_client import AGENT, Client
@@ -186,54 +183,6 @@ def test_browser_is_opened_without_the_token_on_its_command_line(place: Path, tm
         page = Path(seen.read_text().strip().removeprefix("file://"))
         assert page.parent.stat().st_mode & 0o077 == 0
     assert not page.exists()
-
-
-@pytest.mark.anyio
-async def test_request_whose_body_never_comes_is_refused(tmp_path: Path) -> None:
-    site = Site(FilesystemStore(tmp_path), SnapshotConfig(storage_path=str(tmp_path)), environ={})
-    app = application(site, port=4321, token="t", patience=0.01)
-    headers = {"host": "127.0.0.1:4321", "authorization": "Bearer t", "content-type": "application/json"}
-    scope = {"type": "http", "method": "POST", "path": "/api/v1/forget", "query_string": b"", "root_path": ""}
-    answers: list[MutableMapping[str, Any]] = []
-
-    async def nothing() -> NoReturn:
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    async def answered(message: MutableMapping[str, Any]) -> None:
-        answers.append(message)
-
-    with anyio.fail_after(PATIENCE):
-        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await app({**scope, "headers": lines}, nothing, answered)
-    assert answers[0]["status"] == 400
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as uvicorn
-async def test_connection_that_sends_half_a_head_is_closed(tmp_path: Path) -> None:
-    site = Site(FilesystemStore(tmp_path), SnapshotConfig(storage_path=str(tmp_path)), environ={})
-    opened = listening(0)
-    port = opened.getsockname()[1]
-    whole = f"GET /static/app.js HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
-    with opened:
-        await _half_heads(application(site, port=port, token="t", patience=0.2), opened, whole)
-
-
-async def _half_heads(app: Starlette, opened: socket.socket, whole: bytes) -> None:
-    port = opened.getsockname()[1]
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve, app, opened)
-        with anyio.fail_after(PATIENCE):
-            for sent in (b"", whole[:20], whole + whole[:20]):
-                async with await anyio.connect_tcp("127.0.0.1", port) as client:
-                    await client.send(sent)
-                    answer = b""
-                    with suppress(anyio.EndOfStream):
-                        while True:
-                            answer += await client.receive()
-                    assert (b" 200 OK" in answer) == (whole in sent)
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.anyio
