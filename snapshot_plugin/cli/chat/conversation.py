@@ -15,7 +15,7 @@ from snapshot_plugin.cli.chat.connection import Connection, Refused
 from snapshot_plugin.cli.chat.display import Display
 from snapshot_plugin.cli.chat.keys import TurnKeys
 from snapshot_plugin.cli.chat.question import Option
-from snapshot_plugin.cli.transcript import lines_of
+from snapshot_plugin.cli.commands.find import lines_of
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SnapshotError
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.text import plain, several
@@ -366,7 +366,7 @@ class Conversation:
         self._display.line(plain(done.told), fg="green")
 
     async def _export(self, rest: str) -> None:
-        from snapshot_plugin.cli.commands.export import form_of
+        from snapshot_plugin.cli.commands.share import form_of
         from snapshot_plugin.operations.exporting import export
 
         if not rest:
