@@ -31,8 +31,7 @@ from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.comparing import compare_snapshots
 from snapshot_plugin.operations.document import Part
-from snapshot_plugin.operations.scope import Selection, here, select
-from snapshot_plugin.operations.session_rows import SessionRow, marks, session_rows
+from snapshot_plugin.operations.sessions import Selection, SessionRow, here, marks, select, session_rows
 from snapshot_plugin.operations.showing import SnapshotRow, snapshot_row
 from snapshot_plugin.operations.text import ago, count, cut, long_ago, pad, plain, several, width
 
@@ -346,7 +345,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
     picked = await _picked(call, store, rows)
     if picked is None or picked.seq is None:
         return picked.row if picked else None
-    from snapshot_plugin.operations.branches import fork
+    from snapshot_plugin.operations.organise import fork
 
     done = await fork(call.work, store, f"{as_reference(picked.row.session_id)}@{picked.seq}")
     call.out.note(f"branched {picked.row.name} at snapshot {picked.seq}; to undo: {call.out.run('asnap undo')}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.operations.sessions import SessionRow
 from snapshot_plugin.operations.text import cut, long_ago, plain
 
 __all__ = ["UNRECORDED", "News", "news_of", "recall", "remember", "tell_unexpected"]

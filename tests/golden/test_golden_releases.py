@@ -20,7 +20,7 @@ from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.places import user_state_dir
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.manager.working_memory import WorkingMemory
-from snapshot_plugin.operations.log import log_path
+from snapshot_plugin.operations.undo import log_path
 from snapshot_plugin.testing import make_message
 from tests.cli.conftest import Asnap, asnap, home  # noqa: F401 — pytest uses them
 from tests.golden.write_release import told

@@ -24,12 +24,10 @@ from snapshot_plugin.operations import references
 from snapshot_plugin.operations import references as refs
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL
-from snapshot_plugin.operations.forget import Fate, ForgetJob, Forgotten
-from snapshot_plugin.operations.moments import moment
+from snapshot_plugin.operations.forget import Discarded, Fate, ForgetJob, Forgotten, Purged, discarded
 from snapshot_plugin.operations.references import Target, find
 from snapshot_plugin.operations.searching import forget_index
-from snapshot_plugin.operations.text import ago, clock_time, long_ago, plain, several, size
-from snapshot_plugin.operations.trash import Discarded, Purged, discarded
+from snapshot_plugin.operations.text import ago, clock_time, long_ago, moment, plain, several, size
 from snapshot_plugin.operations.undo import Done, Undone, operations, undo
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.policy import RetentionPolicy
-    from snapshot_plugin.operations.log import Operation
+    from snapshot_plugin.operations.undo import Operation
     from snapshot_plugin.store.base import Finding, SnapshotStore, Trashed
 
 __all__ = [

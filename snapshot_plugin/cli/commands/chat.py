@@ -22,7 +22,7 @@ from snapshot_plugin.system.terminal import silent
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.chat.keys import TurnKeys
-    from snapshot_plugin.operations.session_rows import SessionRow
+    from snapshot_plugin.operations.sessions import SessionRow
     from snapshot_plugin.store.base import SnapshotStore
 
 __all__ = ["chat", "chat_command", "without_echo"]
@@ -136,7 +136,7 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     from snapshot_plugin.cli.chat.unfinished import unfinished
     from snapshot_plugin.cli.recovering import left_behind, recover_first
     from snapshot_plugin.model.withheld import command_without_secrets
-    from snapshot_plugin.operations.session_rows import session_rows
+    from snapshot_plugin.operations.sessions import session_rows
 
     died = set(await left_behind(store)) | unfinished(call)
     await recover_first(call, store)

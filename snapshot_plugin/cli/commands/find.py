@@ -22,10 +22,21 @@ from snapshot_plugin.cli.output import WIDE, Column, Output
 from snapshot_plugin.cli.remembered import tell_unexpected
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.model.ids import as_reference
-from snapshot_plugin.operations.listed import ArchivedStore, Listed, archived_stores, listed
 from snapshot_plugin.operations.references import find
-from snapshot_plugin.operations.scope import Selection, here, tagged_before
-from snapshot_plugin.operations.session_rows import SessionRow, every_row, marks, rows_at, unsaved_rows
+from snapshot_plugin.operations.sessions import (
+    ArchivedStore,
+    Listed,
+    Selection,
+    SessionRow,
+    archived_stores,
+    every_row,
+    here,
+    listed,
+    marks,
+    rows_at,
+    tagged_before,
+    unsaved_rows,
+)
 from snapshot_plugin.operations.text import (
     ago,
     clock_time,
@@ -45,6 +56,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta
     from snapshot_plugin.model.snapshot import SessionSnapshot
     from snapshot_plugin.operations.comparing import ChangedSetting, Compared, Side, Step
+    from snapshot_plugin.operations.conversation import MessagePart, Said
     from snapshot_plugin.operations.searching import (
         MessageHit,
         Searched,
@@ -53,7 +65,6 @@ if TYPE_CHECKING:
     )
     from snapshot_plugin.operations.showing import About, Shown, SnapshotRow
     from snapshot_plugin.operations.statistics import GroupRow, Statistics, Storage
-    from snapshot_plugin.operations.transcript import MessagePart, Said
 
 __all__ = [
     "Styler",
@@ -189,7 +200,7 @@ def _selection(
     live: bool,
     limit: int | None,
 ) -> Selection:
-    from snapshot_plugin.operations.moments import moment
+    from snapshot_plugin.operations.text import moment
 
     return Selection(
         below=cwd or (None if everywhere else here()),
@@ -739,8 +750,8 @@ def search_command(
     it, the others are searched at once, and those are indexed in the background. --since and --until apply to
     messages.
     """
-    from snapshot_plugin.operations.moments import moment
     from snapshot_plugin.operations.searching import SearchRequest, search_ready
+    from snapshot_plugin.operations.text import moment
 
     if only_index:
         _bring_up_to_date(call)
@@ -935,8 +946,8 @@ async def stats_command(
     The increase since the previous snapshot counts at the time of the snapshot. Times and topics are kept in the
     search index, so only sessions that changed since are opened.
     """
-    from snapshot_plugin.operations.moments import moment
     from snapshot_plugin.operations.statistics import statistics
+    from snapshot_plugin.operations.text import moment
 
     start = moment(since, call.now) if since else None
     async with call.store() as store:

@@ -21,15 +21,14 @@ from snapshot_plugin.cli.output import Column, Output, markdown_table
 from snapshot_plugin.errors import InvalidInput, SnapshotError, StoreUnavailable
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.failures import PARTIAL, hint_of, next_command
-from snapshot_plugin.operations.listed import ArchivedStore, archived_stores
-from snapshot_plugin.operations.session_rows import Holder, holder_of
+from snapshot_plugin.operations.sessions import ArchivedStore, Holder, archived_stores, holder_of
 from snapshot_plugin.operations.text import clock_time, long_ago, plain, several, size
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.outcome import Outcome
     from snapshot_plugin.live.recovery import Recovered
     from snapshot_plugin.model.meta import SnapshotMeta
-    from snapshot_plugin.operations.session_rows import SessionRow
+    from snapshot_plugin.operations.sessions import SessionRow
     from snapshot_plugin.store.archive import Archive
     from snapshot_plugin.store.base import Finding, SnapshotStore
     from snapshot_plugin.store.keyed import KeyedStore
@@ -830,7 +829,7 @@ async def _inside(call: Call, place: Path | None = None) -> list[Observation]:
     """Check what a store holds: in the directory *place*, or in a bucket or database, which may be unreachable."""
     import anyio.to_thread
 
-    from snapshot_plugin.operations.session_rows import every_row
+    from snapshot_plugin.operations.sessions import every_row
 
     findings: list[Observation] = []
     try:

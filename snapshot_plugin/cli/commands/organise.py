@@ -16,19 +16,22 @@ from snapshot_plugin.cli.command import Printed
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.model.ids import as_reference
-from snapshot_plugin.operations.branches import Forked, fork, free_title, save_new
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.labels import (
+from snapshot_plugin.operations.organise import (
+    Forked,
     Label,
     SuggestedTag,
     TagChange,
     annotate,
+    fork,
+    free_title,
     label_as_is,
     pin,
     rename,
+    save_new,
     whole_session,
 )
-from snapshot_plugin.operations.labels import tag as add_tags
+from snapshot_plugin.operations.organise import tag as add_tags
 from snapshot_plugin.operations.references import find, resolve
 from snapshot_plugin.operations.text import cut, plain, several
 

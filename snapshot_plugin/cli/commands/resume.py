@@ -24,8 +24,7 @@ from snapshot_plugin.inert import shell_line
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.references import going_on, resolve
-from snapshot_plugin.operations.scope import Selection, here, select
-from snapshot_plugin.operations.session_rows import SessionRow, rows_of
+from snapshot_plugin.operations.sessions import Selection, SessionRow, here, rows_of, select
 from snapshot_plugin.operations.showing import About, about
 from snapshot_plugin.operations.text import count, long_ago, plain, several, span
 

@@ -450,7 +450,7 @@ async def _record(call: Call, store: SnapshotStore, arrivals: Sequence[Arrival])
 
 
 async def _undoing(store: SnapshotStore, arrival: Arrival) -> list[dict[str, Any]]:
-    from snapshot_plugin.operations.log import deletion
+    from snapshot_plugin.operations.undo import deletion
 
     if arrival.was_at is not None:  # the memory stays: it holds its earlier state, which the session refers to
         return [{"do": "revert", "session_id": arrival.session_id, "seq": arrival.was_at}]

@@ -10,7 +10,7 @@ __all__ = ["LineRows"]
 
 
 class LineRows:
-    """Lines in order; see `snapshot_plugin.operations.log.OperationLines`."""
+    """Lines in order; see `snapshot_plugin.operations.undo.OperationLines`."""
 
     def __init__(self, database: Database, prepare: Callable[[], None]) -> None:
         self._database, self._prepare = database, prepare
