@@ -1,12 +1,12 @@
-"""The command ``asnap``: one module per command, each imported when it is called.
+"""The command ``asnap``: one module per family of commands, imported when one of them is called.
 
-A command returns a `Document` (`snapshot_plugin.operations.document`), which `output` prints as text or JSON.
+A command returns a `Document` (`snapshot_plugin.operations.document`), which `output` prints as
+text or JSON.
 `command` and `call` are the frame of every command, `failures` reports errors. Nothing else prints.
 """
 
 from __future__ import annotations
 
-import keyword
 import os
 import sys
 from importlib import import_module
@@ -62,15 +62,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("Set up", "The JSON Schema of every answer."),
     "help": ("Set up", "Topics: references, policies, the format, exit codes."),
 }
-"""Every command: its heading and its line in ``asnap --help``. Its code is the module of its name in `commands`."""
+"""Every command: its heading and its line in ``asnap --help``."""
+_MODULES = {
+    "find": ("list", "show", "search", "stats", "diff"),
+    "organise": ("rename", "tag", "pin", "note", "fork", "merge"),
+    "care": ("forget", "undo", "purge", "why", "check", "migrate"),
+    "share": ("export", "import", "secrets"),
+    "operate": ("snapshot", "recover", "archive", "doctor"),
+    "setup": ("config", "paths", "completion", "schema", "help"),
+    "serve": ("serve", "mcp", "ui"),
+}
+"""The modules of `commands` that hold a family; a command that starts an agent has a module of its own name."""
 SECTIONS = tuple(dict.fromkeys(section for section, _ in COMMANDS.values()))
 """The headings, in the order of ``asnap --help``."""
 
 
 def load(name: str) -> click.Command:
     """Import a command and return it."""
-    module = f"{name}_" if keyword.iskeyword(name) else name
-    found: click.Command = import_module(f"snapshot_plugin.cli.commands.{module}").command
+    family = next((module for module, names in _MODULES.items() if name in names), name)
+    found: click.Command = getattr(import_module(f"snapshot_plugin.cli.commands.{family}"), f"{name}_command")
     return found
 
 

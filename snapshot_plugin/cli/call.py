@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.base import SnapshotStore
     from snapshot_plugin.store.filesystem import FilesystemStore
 
-__all__ = ["Call"]
+__all__ = ["Call", "our_module"]
 
 
 @dataclass
@@ -170,6 +170,11 @@ class Call:
     def child_environ(self) -> dict[str, str]:
         """The environment of our own child processes on the same store: includes a typed passphrase."""
         return {**self.environ, **({"ASNAP_PASSPHRASE": self._typed} if self._typed else {})}
+
+
+def our_module(name: str, *arguments: str) -> list[str]:
+    """Return the command line that runs a module of this package; ``-P`` ignores the current directory."""
+    return [sys.executable, "-P", "-m", name, *arguments]
 
 
 def _is_encrypted(path: str) -> bool:

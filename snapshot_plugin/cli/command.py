@@ -60,7 +60,7 @@ def command(
     name: str,
     *,
     examples: Sequence[Example],
-    answer: type[Document] | None = None,
+    answer: type[Document] | str | None = None,
     show: Any = None,
     exits: Sequence[int] = (4, 10),
     **settings: Any,
@@ -70,7 +70,8 @@ def command(
     Args:
         name: as typed.
         examples: at least three.
-        answer: what the function returns, for ``--json`` and `asnap schema`; None if it writes bytes itself.
+        answer: what the function returns, for ``--json`` and `asnap schema`: a type, or its module and name in
+            `operations` if it shall only be loaded where it is needed. None if it writes bytes itself.
         show: prints that answer for a person, unless the function returns another way with it (`Printed`).
         exits: the exit codes worth telling, besides 0, 1 and 2.
         settings: for `click.command`.
@@ -89,7 +90,7 @@ def command(
             return int(printed.answer.exit_code)
 
         made: AsnapCommand = click.command(name, cls=AsnapCommand, **settings)(_common(invoke))
-        made.answer, made.examples, made.exits = answer, tuple(examples), (0, 1, 2, *exits)
+        made.answers, made.examples, made.exits = answer, tuple(examples), (0, 1, 2, *exits)
         return made
 
     return declare

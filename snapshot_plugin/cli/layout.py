@@ -49,7 +49,19 @@ class AsnapCommand(click.Command):
 
     examples: tuple[Example, ...] = ()
     exits: tuple[int, ...] = ()
-    answer: type[Document] | None = None
+    answers: type[Document] | str | None = None
+    """The type of its answer, or where it is in `snapshot_plugin.operations`; None if it has none."""
+
+    @property
+    def answer(self) -> type[Document] | None:
+        """The type of its answer, imported if it was only named."""
+        if not isinstance(self.answers, str):
+            return self.answers
+        from importlib import import_module
+
+        module, _, name = self.answers.partition(".")
+        found: type[Document] = getattr(import_module(f"snapshot_plugin.operations.{module}"), name)
+        return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; a usage error carries its context."""

@@ -136,10 +136,8 @@ class Output:
         screenful = shutil.get_terminal_size((80, 24)).lines - 1 if self.is_terminal else 0
         first = list(itertools.islice(coming, screenful))
         if screenful and len(first) == screenful:
-            from snapshot_plugin.cli.ourselves import keys_hidden
-
             text = (f"{for_terminal(line)}\n" for line in itertools.chain(first, coming))
-            with keys_hidden():
+            with _keys_hidden():
                 click.echo_via_pager(text, color=None if self._colour[1] else False)
             return
         for line in itertools.chain(first, coming):
@@ -212,6 +210,21 @@ class Output:
 
 def _streams() -> dict[int, IO[str]]:
     return {1: sys.stdout, 2: sys.stderr}
+
+
+@contextlib.contextmanager
+def _keys_hidden() -> Iterator[None]:
+    """Hide the store's keys from programs started in this block."""
+    from snapshot_plugin.system.processes import without_keys
+
+    kept = without_keys(os.environ)
+    hidden = {name: value for name, value in os.environ.items() if name not in kept}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 _READABLE = 14

@@ -1,10 +1,14 @@
-"""Pick a session or a snapshot on a terminal: type to search, with a preview. Drawn on stderr."""
+"""Pick a session or a snapshot on a terminal: type to search, with a preview. Drawn on stderr.
+
+`Choices` is the state and knows no terminal; then the text that is drawn, from sizes and the time; then the screen.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,21 +26,299 @@ from prompt_toolkit.output import ColorDepth, create_output
 from prompt_toolkit.styles import Style
 
 from snapshot_plugin.cli.call import Call
-from snapshot_plugin.cli.choices import Choice, Choices, Glimpse, change_of, glimpse_of
-from snapshot_plugin.cli.picker_view import footer, list_of, past_of, preview_of
 from snapshot_plugin.cli.remembered import recall, remember
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.comparing import compare_snapshots
-from snapshot_plugin.operations.scope import here
-from snapshot_plugin.operations.session_rows import SessionRow, session_rows
+from snapshot_plugin.operations.document import Part
+from snapshot_plugin.operations.sessions import Selection, SessionRow, here, marks, select, session_rows
 from snapshot_plugin.operations.showing import SnapshotRow, snapshot_row
-from snapshot_plugin.operations.text import plain
+from snapshot_plugin.operations.text import ago, count, cut, long_ago, pad, plain, several, width
 
 if TYPE_CHECKING:
+    from snapshot_plugin.model.snapshot import SessionSnapshot
+    from snapshot_plugin.operations.comparing import Compared
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["pick"]
+__all__ = [
+    "Choice",
+    "Choices",
+    "Fragment",
+    "Glimpse",
+    "change_of",
+    "footer",
+    "glimpse_of",
+    "list_of",
+    "past_of",
+    "pick",
+    "preview_of",
+]
+
+_WORDS = 400
+
+
+class Glimpse(Part):
+    """What the picker keeps of a conversation, to show and search it: its first and last words."""
+
+    first: str = ""
+    last: str = ""
+    problem: str = ""
+    changed: str = ""
+    """What happened since the snapshot before; of a snapshot only."""
+
+
+class Choice(NamedTuple):
+    """A session, or one of its snapshots."""
+
+    session_id: str
+    seq: int | None = None
+
+
+def glimpse_of(snapshot: SessionSnapshot) -> Glimpse:
+    """Return the first and last words of a conversation."""
+    said = [message for message in snapshot.messages if message.role in ("user", "assistant")]
+    first = next((message.text for message in said if message.text.strip()), "")
+    last = next((message.text for message in reversed(said) if message.text.strip()), "")
+    return Glimpse(first=plain(first[:_WORDS]), last=plain(last[-_WORDS:]))
+
+
+def change_of(found: Compared) -> Glimpse:
+    """Summarise what happened from one snapshot to the next, and what was said last."""
+    words = [piece.text for said in found.added for piece in said.pieces if piece.kind == "text"]
+    files = f"; {', '.join(found.files[:5])}" if found.files else ""
+    return Glimpse(last=plain(words[-1][-_WORDS:]) if words else "", changed=plain(f"{found.summary}{files}"))
+
+
+class Choices:
+    """The sessions to choose from. The cursor stays on its session as long as that matches."""
+
+    def __init__(self, rows: Sequence[SessionRow], below: str, *, everywhere: bool) -> None:
+        self._rows = [row for row in rows if not row.is_memory]
+        self._below = below
+        self._glimpses: dict[Choice, Glimpse] = {}
+        self._pasts: dict[str, Sequence[SnapshotRow]] = {}
+        self._at: str | None = None
+        self._seq: int | None = None
+        self.everywhere = everywhere
+        self.query = ""
+        self.opened: SessionRow | None = None
+        """The session whose snapshots are listed."""
+
+    @property
+    def total(self) -> int:
+        """How many sessions there are, in this project and elsewhere."""
+        return len(self._rows)
+
+    @property
+    def shown(self) -> Sequence[SessionRow]:
+        """The sessions that match the scope and the query."""
+        scope = Selection(below=None if self.everywhere else self._below)
+        terms = self.query.casefold().split()
+        return [row for row in select(self._rows, scope).shown if all(term in self._text(row) for term in terms)]
+
+    def _text(self, row: SessionRow) -> str:
+        glimpse = self._glimpses.get(Choice(row.session_id)) or Glimpse()
+        parts = (row.session_id, row.title, row.opening, row.agent, row.cwd, *row.tags, *row.snapshot_tags)
+        return " ".join(part for part in (*parts, glimpse.first, glimpse.last) if part).casefold()
+
+    @property
+    def position(self) -> int:
+        """The cursor's position among the sessions shown."""
+        return next((n for n, row in enumerate(self.shown) if row.session_id == self._at), 0)
+
+    @property
+    def chosen(self) -> SessionRow | None:
+        """The session under the cursor, or the one that is open."""
+        shown = self.shown
+        return self.opened or (shown[self.position] if shown else None)
+
+    def move(self, by: int) -> None:
+        """Move the cursor; it stops at both ends."""
+        if self.opened:
+            past = self.past
+            self._seq = past[max(0, min(len(past) - 1, self.past_position + by))].seq if past else None
+        elif shown := self.shown:
+            self._at = shown[max(0, min(len(shown) - 1, self.position + by))].session_id
+
+    def type(self, query: str) -> None:
+        """Set the query."""
+        self.query, self.opened = query, None
+
+    def toggle_scope(self) -> None:
+        """Switch between the sessions of this project and all sessions."""
+        self.everywhere, self.opened = not self.everywhere, None
+
+    # Snapshots of a session --------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """List the snapshots of the session under the cursor."""
+        if self.opened is None and (row := self.chosen):
+            self._at, self._seq, self.opened = row.session_id, None, row
+
+    def close(self) -> None:
+        """List sessions again."""
+        self.opened = None
+
+    @property
+    def past(self) -> Sequence[SnapshotRow]:
+        """The snapshots of the open session, newest first; empty until they were read."""
+        return self._pasts.get(self.opened.session_id, ()) if self.opened else ()
+
+    @property
+    def past_position(self) -> int:
+        """The cursor's position among the snapshots."""
+        return next((n for n, each in enumerate(self.past) if each.seq == self._seq), 0)
+
+    @property
+    def snapshot(self) -> SnapshotRow | None:
+        """The snapshot under the cursor; None while sessions are listed."""
+        return self.past[self.past_position] if self.past else None
+
+    def learn_past(self, session_id: str, past: Sequence[SnapshotRow]) -> None:
+        """Store a session's snapshots, newest first."""
+        self._pasts[session_id] = past
+
+    def before(self, place: Choice) -> int | None:
+        """The number of the preceding snapshot; None for the first."""
+        earlier = (each.seq for each in self._pasts.get(place.session_id, ()) if each.state == "ok")
+        return next((seq for seq in earlier if place.seq is not None and seq < place.seq), None)
+
+    # What they are about -----------------------------------------------------------------------------------
+
+    @property
+    def under_the_cursor(self) -> Choice | None:
+        """What the preview shows."""
+        row, snapshot = self.chosen, self.snapshot
+        return Choice(row.session_id, snapshot.seq if snapshot else None) if row else None
+
+    def glimpse(self, place: Choice) -> Glimpse | None:
+        """What is known of a conversation."""
+        return self._glimpses.get(place)
+
+    def learn(self, place: Choice, glimpse: Glimpse) -> None:
+        """Store the first and last words of a conversation; they are searched from now on."""
+        self._glimpses[place] = glimpse
+
+    def to_learn(self, limit: int) -> Choice | None:
+        """What to read next: the entry under the cursor, then the newest *limit* sessions."""
+        wanted = [place] if (place := self.under_the_cursor) else []
+        wanted += [Choice(row.session_id) for row in self._rows[:limit]]
+        return next((place for place in wanted if place not in self._glimpses), None)
+
+    @property
+    def unread(self) -> str | None:
+        """The open session, if its snapshots were not read yet."""
+        return self.opened.session_id if self.opened and self.opened.session_id not in self._pasts else None
+
+
+# What is drawn ------------------------------------------------------------------------------------------------
+
+
+Fragment = tuple[str, str]
+"""A style and a text."""
+
+_ROOM_FOR_AGENT = 56
+_AGENT = 12
+_AGE = 4
+
+
+def list_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
+    """Render the sessions around the cursor, one per line; lines are cut to fit, ids are not."""
+    shown, position = choices.shown, choices.position
+    if not shown:
+        scope = "Tab shows all" if not choices.everywhere else "nothing fits"
+        return [("class:dim", f"  no session here fits; {scope}" if choices.total else "  no sessions")]
+    start = max(0, min(position - lines // 2, len(shown) - lines))
+    visible = shown[start : start + max(1, lines)]
+    widest = max(width(row.short_id) for row in visible)
+    fragments: list[Fragment] = []
+    for number, row in enumerate(visible, start):
+        fragments += _line(row, now, columns, widest, is_at=number == position)
+    return fragments
+
+
+def _line(row: SessionRow, now: datetime, columns: int, widest: int, *, is_at: bool) -> Iterator[Fragment]:
+    style = "class:at " if is_at else ""
+    agent = pad(cut(plain(row.agent or ""), _AGENT), _AGENT) + " " if columns >= _ROOM_FOR_AGENT else ""
+    mark = next((mark.split()[0] for mark in marks(row)), "")
+    tail = f" {agent}{pad(ago(row.changed_at, now), _AGE, right=True)} {pad(mark, 9)}"
+    room = columns - widest - width(tail) - 3
+    yield style, "> " if is_at else "  "
+    yield f"{style}class:id", pad(row.short_id, widest)
+    yield style, " " + pad(cut(row.name, room), max(0, room))
+    yield f"{style}class:dim", tail + "\n"
+
+
+def past_of(choices: Choices, now: datetime, *, columns: int, lines: int) -> list[Fragment]:
+    """Render the snapshots of the open session around the cursor, one per line."""
+    past, position = choices.past, choices.past_position
+    if not past:
+        return [("class:dim", "  …")]
+    start = max(0, min(position - lines // 2, len(past) - lines))
+    fragments: list[Fragment] = []
+    for number, each in enumerate(past[start : start + max(1, lines)], start):
+        style = "class:at " if number == position else ""
+        marks = ", ".join(
+            (*each.tags, *([each.state] if each.state != "ok" else []), *(["newest"] if not number else []))
+        )
+        told = plain(f"{several(each.messages, 'message')}, {each.trigger}" + (f" · {marks}" if marks else ""))
+        words = cut(f"{pad(ago(each.saved_at, now), _AGE, right=True)}  {told}", max(4, columns - 9))
+        fragments += [
+            (style, "> " if number == position else "  "),
+            (f"{style}class:id", pad(f"@{each.seq}", 6)),
+            (style, f" {words}\n"),
+        ]
+    return fragments
+
+
+def preview_of(row: SessionRow | None, glimpse: Glimpse | None, now: datetime, *, columns: int) -> list[Fragment]:
+    """Render the preview of the session under the cursor."""
+    pieces = _about(row, now) + _words(glimpse) if row else []
+    return [(style, "\n".join(textwrap.wrap(text, max(10, columns))) + "\n") for style, text in pieces]
+
+
+def _about(row: SessionRow, now: datetime) -> list[Fragment]:
+    facts = [
+        plain(row.agent or ""),
+        row.length,
+        f"{count(row.tokens)} tokens" if row.tokens else "",
+    ]
+    return [
+        ("bold", row.name),
+        ("", " · ".join(fact for fact in (*facts, long_ago(row.changed_at, now)) if fact)),
+        ("class:dim", plain(row.cwd or "")),
+        ("class:bad" if row.state != "ok" else "", ", ".join(marks(row))),
+    ]
+
+
+def _words(glimpse: Glimpse | None) -> list[Fragment]:
+    if glimpse is None:
+        return [("class:dim", "…")]
+    if glimpse.problem:
+        return [("class:bad", glimpse.problem)]
+    if glimpse.changed:
+        return [("class:id", f"since the snapshot before: {glimpse.changed}"), ("", glimpse.last)]
+    last = glimpse.last if glimpse.last != glimpse.first else ""
+    return [("", glimpse.first), ("class:dim", "…" if last else ""), ("", last)]
+
+
+def footer(choices: Choices, *, columns: int) -> list[Fragment]:
+    """Render the counts and the keys."""
+    if choices.opened:
+        known = f"{len(choices.past)} snapshots"
+        newest = choices.past_position == 0
+        act = "Enter resume" if newest else "Enter branch here and resume"
+        return [("class:dim", cut(f"{known} · ↑↓ move · {act} · ← sessions", columns))]
+    scope, other = ("all", "here") if choices.everywhere else ("here", "all")
+    known = f"{len(choices.shown)} of {choices.total} ({scope})"
+    text = f"{known} · ↑↓ move · → snapshots · Tab {other} · Enter resume · Esc quit"
+    if width(text) > columns:
+        text = f"{len(choices.shown)}/{choices.total} Tab {other} Enter resume Esc quit"
+    return [("class:dim", cut(text, columns))]
+
+
+# The screen ---------------------------------------------------------------------------------------------------
+
 
 _STYLE = Style.from_dict({"at": "reverse", "id": "ansicyan", "dim": "ansibrightblack", "bad": "ansired"})
 _WIDE = 70
@@ -63,7 +345,7 @@ async def pick(call: Call, store: SnapshotStore, rows: Sequence[SessionRow]) -> 
     picked = await _picked(call, store, rows)
     if picked is None or picked.seq is None:
         return picked.row if picked else None
-    from snapshot_plugin.operations.branches import fork
+    from snapshot_plugin.operations.organise import fork
 
     done = await fork(call.work, store, f"{as_reference(picked.row.session_id)}@{picked.seq}")
     call.out.note(f"branched {picked.row.name} at snapshot {picked.seq}; to undo: {call.out.run('asnap undo')}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 
 from snapshot_plugin.cli import COMMANDS, SECTIONS, every_command
-from snapshot_plugin.cli.commands.help import TOPICS
+from snapshot_plugin.cli.commands.setup import TOPICS
 from snapshot_plugin.cli.layout import COMMON, EXITS, AsnapCommand
 
 __all__ = ["page"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from snapshot_plugin.codec.keys import NONCE_BYTES, Keyset, hkdf
+from snapshot_plugin.codec.keys import NONCE_BYTES, Keyset, Random, hkdf
 from snapshot_plugin.errors import SnapshotTampered, WrongKey
 from snapshot_plugin.model.ids import short_id
 
@@ -52,6 +53,17 @@ class SessionKeys:
             f"a frame of session {self._session_id!r} was not made for this place with key {kid!r}",
             session_id=self._session_id,
         )
+
+    def seal_record(self, data: bytes, aad: bytes, *, random: Random = os.urandom) -> bytes:
+        """Encrypt *data* as a record that says by which key: its id, the nonce, and what `seal` returns."""
+        nonce, kid = random(NONCE_BYTES), self.primary.encode()
+        return bytes([len(kid)]) + kid + nonce + self.seal(nonce, data, aad)
+
+    def open_record(self, record: bytes, aad: bytes) -> bytes:
+        """Decrypt what `seal_record` returned. Raises as `open` for anything else."""
+        start = 1 + record[0] if record else 1
+        body = start + NONCE_BYTES
+        return self.open(record[1:start].decode(errors="replace"), record[start:body], record[body:], aad)
 
     def digest(self, data: bytes) -> bytes:
         """HMAC-SHA-256 of *data* with a key of this session: the same content has another digest elsewhere."""

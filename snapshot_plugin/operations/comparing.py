@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import SnapshotNotFound
+from snapshot_plugin.operations.conversation import Said, said_of
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.references import Target, find
-from snapshot_plugin.operations.transcript import Said, said_of
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.diff import PlanChange, SnapshotDiff

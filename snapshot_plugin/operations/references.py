@@ -61,7 +61,7 @@ async def find(store: SnapshotStore, text: str) -> Target:
 
 async def _unsaved(text: str, store: SnapshotStore, metas: Sequence[SnapshotMeta]) -> SnapshotNotFound | None:
     """Explain that a session has no snapshot yet, if *text* is the beginning of its id."""
-    from snapshot_plugin.operations.session_rows import every_row
+    from snapshot_plugin.operations.sessions import every_row
 
     rows = [row for row in await every_row(store, metas) if not row.seq and row.session_id.startswith(text)]
     if len(rows) != 1 or not text:

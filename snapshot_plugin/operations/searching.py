@@ -16,7 +16,7 @@ from snapshot_plugin.inert import plain
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.references import resolve, short_ids
-from snapshot_plugin.operations.scope import Selection, reason, tagged_before
+from snapshot_plugin.operations.sessions import Selection, reason, tagged_before
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

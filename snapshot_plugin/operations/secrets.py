@@ -16,7 +16,7 @@ from snapshot_plugin.manager.ports import Clock, utc_now
 from snapshot_plugin.model.ids import dirname_of
 from snapshot_plugin.model.redact import Redaction, RedactionReport, redact
 from snapshot_plugin.model.value import JsonObject, Value
-from snapshot_plugin.operations.log import Operation, OperationLog
+from snapshot_plugin.operations.undo import Operation, OperationLog
 from snapshot_plugin.store.base import SnapshotStore
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.keyed import KeyedStore

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from snapshot_plugin.errors import InvalidInput
+from snapshot_plugin.operations.conversation import Said, said_of
 from snapshot_plugin.operations.document import Document, Part
-from snapshot_plugin.operations.session_rows import SessionRow, rows_of
-from snapshot_plugin.operations.transcript import Said, said_of
+from snapshot_plugin.operations.sessions import SessionRow, rows_of
 
 if TYPE_CHECKING:
     from snapshot_plugin.model.meta import SnapshotMeta

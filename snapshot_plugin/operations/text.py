@@ -1,13 +1,15 @@
-"""Format values for a terminal. Pure: the time comes in."""
+"""Format values for a terminal, and parse times as people write them. Pure: the time comes in."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 
+from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.inert import plain, several
 
-__all__ = ["ago", "clock_time", "count", "cut", "money", "pad", "plain", "several", "size", "width"]
+__all__ = ["ago", "clock_time", "count", "cut", "moment", "money", "pad", "plain", "several", "size", "width"]
 
 
 def width(text: str) -> int:
@@ -107,3 +109,39 @@ def money(cost: float | None, currency: str | None = None) -> str:
     if cost is None:
         return ""
     return f"{cost:.2f} {currency}" if currency else f"${cost:.2f}"
+
+
+# Times as people write them -----------------------------------------------------------------------------------
+
+
+_AGO = re.compile(r"(\d{1,6})\s*(s|m|min|h|d|w|mo|y)(?:\s+ago)?\Z")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800, "mo": 2_592_000, "y": 31_536_000}
+_DAYS = {"today": 0, "yesterday": 1}
+_LENGTH_OF_A_DATE = 10
+
+
+def moment(text: str, now: datetime, *, end: bool = False) -> datetime:
+    """Parse *text* relative to *now*, on the user's clock; a day means its start, or with *end* its end.
+
+    Raises:
+        InvalidInput: it is not a time.
+    """
+    try:
+        return _meant(text.strip().lower(), now, end=end)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"{text!r} is not a time", hint="write 3d, 12h, yesterday, 2026-11-01 or 2026-11-01T10:00"
+        ) from None
+
+
+def _meant(word: str, now: datetime, *, end: bool) -> datetime:
+    if ago := _AGO.match(word):
+        return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+    if word == "now":
+        return now
+    if word in _DAYS:
+        word = (now.astimezone() - timedelta(days=_DAYS[word])).date().isoformat()
+    found = datetime.fromisoformat(word.upper())
+    if end and len(word) == _LENGTH_OF_A_DATE:
+        found = datetime.combine(found.date(), time.max)
+    return found if found.tzinfo else found.astimezone()

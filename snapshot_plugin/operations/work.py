@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from snapshot_plugin.manager.config import SnapshotConfig
-    from snapshot_plugin.operations.log import OperationLog
+    from snapshot_plugin.operations.undo import OperationLog
     from snapshot_plugin.store.base import SnapshotStore, Trashed
 
 __all__ = ["Progress", "Step", "Work"]
@@ -39,7 +39,7 @@ class Work:
     def operations(self, store: SnapshotStore) -> OperationLog:
         """Return the operation log of *store*. An operation that changes something records it there."""
         from snapshot_plugin.manager.places import user_state_dir
-        from snapshot_plugin.operations.log import OperationLog, log_path
+        from snapshot_plugin.operations.undo import OperationLog, log_path
 
         keys = getattr(store, "session_keys", lambda _session_id: None)("+operations")
         # A store that several machines share keeps the log itself, so that undo works from each of them.

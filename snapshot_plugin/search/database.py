@@ -102,7 +102,7 @@ class IndexDatabase:
         _make_place(path)
         with _closed_on_error(_connect(":memory:")) as connection:
             with contextlib.suppress(FileNotFoundError):
-                connection.deserialize(_unsealed(path.read_bytes(), keys))
+                connection.deserialize(keys.open_record(path.read_bytes(), _SEALED))
             return connection
 
     def _checked(self, connection: sqlite3.Connection) -> sqlite3.Connection:
@@ -131,7 +131,7 @@ class IndexDatabase:
             return
         from snapshot_plugin.system.files import replace_file  # noqa: PLC0415 — for encrypted stores alone
 
-        replace_file(self._path, _sealed(self.connection.serialize(), self._keys))
+        replace_file(self._path, self._keys.seal_record(self.connection.serialize(), _SEALED))
 
     def close(self) -> None:
         """Close the connection."""
@@ -177,23 +177,6 @@ def cache_list(connection: sqlite3.Connection, mark: str, metas: Sequence[Snapsh
     listed = json.dumps([to_jsonable_python(meta) for meta in metas]).encode()
     connection.execute("DELETE FROM listing")
     connection.execute("INSERT INTO listing (mark, metas) VALUES (?, ?)", (mark, listed))
-
-
-def _sealed(data: bytes, keys: SessionKeys) -> bytes:
-    """Encrypt *data* with the newest of *keys*; the id of that key comes first."""
-    from snapshot_plugin.codec.keys import NONCE_BYTES  # noqa: PLC0415 — for encrypted stores alone
-
-    nonce, kid = os.urandom(NONCE_BYTES), keys.primary.encode()
-    return bytes([len(kid)]) + kid + nonce + keys.seal(nonce, data, _SEALED)
-
-
-def _unsealed(data: bytes, keys: SessionKeys) -> bytes:
-    """Decrypt what `_sealed` returned. Raises `SnapshotError` or ValueError for anything else."""
-    from snapshot_plugin.codec.keys import NONCE_BYTES  # noqa: PLC0415 — as above
-
-    start = 1 + data[0] if data else 1
-    body = start + NONCE_BYTES
-    return keys.open(data[1:start].decode(), data[start:body], data[body:], _SEALED)
 
 
 def _connect(place: str) -> sqlite3.Connection:

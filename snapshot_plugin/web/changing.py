@@ -13,9 +13,8 @@ from starlette.routing import Route
 from snapshot_plugin.errors import InvalidInput
 from snapshot_plugin.manager.predeploy import ask_everyone
 from snapshot_plugin.model.ids import as_reference
-from snapshot_plugin.operations.branches import fork
 from snapshot_plugin.operations.forget import ForgetJob
-from snapshot_plugin.operations.labels import Label, TagChange, annotate, pin, rename, tag
+from snapshot_plugin.operations.organise import Label, TagChange, annotate, fork, pin, rename, tag
 from snapshot_plugin.operations.references import exactly
 from snapshot_plugin.operations.undo import undo
 from snapshot_plugin.web.answers import answer, json_answer

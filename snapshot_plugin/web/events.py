@@ -20,9 +20,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from snapshot_plugin.errors import SnapshotError
+from snapshot_plugin.operations.conversation import spool_mark
 from snapshot_plugin.operations.document import plain_json
-from snapshot_plugin.operations.session_rows import SessionRow
-from snapshot_plugin.operations.spooled import spool_mark
+from snapshot_plugin.operations.sessions import SessionRow
 from snapshot_plugin.web.site import Site
 
 __all__ = ["ROUTES", "Watcher"]

@@ -14,17 +14,15 @@ from starlette.routing import Route
 from snapshot_plugin.errors import InvalidInput, SnapshotError
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.comparing import compare_targets, shortened
+from snapshot_plugin.operations.conversation import messages, whole_message
 from snapshot_plugin.operations.exporting import FORMS, export
-from snapshot_plugin.operations.listed import listed
-from snapshot_plugin.operations.messages import messages, whole_message
-from snapshot_plugin.operations.moments import moment
+from snapshot_plugin.operations.forget import in_the_trash
 from snapshot_plugin.operations.references import Target, exactly
-from snapshot_plugin.operations.scope import Selection, tagged_before
 from snapshot_plugin.operations.searching import SearchRequest, search
+from snapshot_plugin.operations.sessions import Selection, listed, tagged_before
 from snapshot_plugin.operations.showing import Shown, history
 from snapshot_plugin.operations.statistics import statistics
-from snapshot_plugin.operations.text import with_store
-from snapshot_plugin.operations.trash import in_the_trash
+from snapshot_plugin.operations.text import moment, with_store
 from snapshot_plugin.operations.undo import operations
 from snapshot_plugin.web.answers import answer, json_answer
 from snapshot_plugin.web.site import site_of

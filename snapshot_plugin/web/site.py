@@ -15,11 +15,11 @@ import anyio.to_thread
 from snapshot_plugin.errors import SnapshotError, SnapshotNotFound
 from snapshot_plugin.live.owners import ownerships
 from snapshot_plugin.model.ids import session_id_of
+from snapshot_plugin.operations.conversation import spool_mark, spooled
 from snapshot_plugin.operations.references import Target, exactly
 from snapshot_plugin.operations.searching import index_all
-from snapshot_plugin.operations.session_rows import SessionRow, every_row
+from snapshot_plugin.operations.sessions import SessionRow, every_row
 from snapshot_plugin.operations.showing import Shown, show
-from snapshot_plugin.operations.spooled import spool_mark, spooled
 from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.look import Look, look
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.cli.commands.check import Checked
+from snapshot_plugin.cli.commands.care import Checked
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid
 

@@ -7,7 +7,7 @@ import pytest
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.commands import run
-from snapshot_plugin.cli.commands.config import Settings
+from snapshot_plugin.cli.commands.setup import Settings
 from snapshot_plugin.cli.output import Output
 from tests.cli.conftest import Asnap
 from tests.cli.examples import valid

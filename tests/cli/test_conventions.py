@@ -13,8 +13,7 @@ import pytest
 
 from snapshot_plugin.cli import COMMANDS, every_command
 from snapshot_plugin.cli.command import EXITS, AsnapCommand
-from snapshot_plugin.cli.commands.help import TOPICS
-from snapshot_plugin.cli.commands.schema import ERROR_SCHEMA, schemas
+from snapshot_plugin.cli.commands.setup import ERROR_SCHEMA, TOPICS, schemas
 from snapshot_plugin.errors import EXIT_CODES
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session
@@ -196,7 +195,7 @@ def test_help_for_an_unknown_topic_lists_the_topics(asnap: Asnap) -> None:
 
 
 def test_internal_error_is_reported_as_a_bug(asnap: Asnap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapshot_plugin.cli.commands.schema.schemas", lambda: 1 / 0)
+    monkeypatch.setattr("snapshot_plugin.cli.commands.setup.schemas", lambda: 1 / 0)
 
     ran = asnap("schema", "--json")
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.commands.doctor import Diagnosis
+from snapshot_plugin.cli.commands.operate import Diagnosis
 from snapshot_plugin.live.lease import Owner
 from tests.cli.conftest import Asnap, Ran, saved
 from tests.cli.examples import session, valid

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from snapshot_plugin.model import Metrics, Parent
-from snapshot_plugin.operations.branches import Forked, free_title
+from snapshot_plugin.operations.organise import Forked, free_title
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 from tests.cli.stored import loaded, operations, session_ids

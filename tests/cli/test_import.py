@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, LimitExceeded, MemoryStore, Message, SessionSnapshot
-from snapshot_plugin.cli.commands.import_ import Imported
+from snapshot_plugin.cli.commands.share import Imported
 from snapshot_plugin.exchange.bundle import pack, unpack
 from snapshot_plugin.exchange.carrying import bring
 from snapshot_plugin.store.transfer import Copied
@@ -222,7 +222,7 @@ def test_decompression_bomb_is_refused(
 def test_oversized_file_is_refused_without_reading_it(
     asnap: Asnap, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snapshot_plugin.cli.commands.import_._MAX_FILE", 100)
+    monkeypatch.setattr("snapshot_plugin.cli.commands.share._MAX_FILE", 100)
     assert asnap("import", bundle, "--json").error["code"] == "limit_exceeded"
 
 

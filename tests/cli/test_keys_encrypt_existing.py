@@ -15,7 +15,7 @@ from snapshot_plugin import FilesystemStore, KeyMissing, Message
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.operations import encrypting
-from snapshot_plugin.operations.log import OperationLog
+from snapshot_plugin.operations.undo import OperationLog
 from tests import forkserver
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session

@@ -12,12 +12,12 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
-from snapshot_plugin.cli.commands.tag import Tags
+from snapshot_plugin.cli.commands.organise import Tags
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import EnvironmentKey
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.model import SessionConfig
-from snapshot_plugin.operations.labels import Label
+from snapshot_plugin.operations.organise import Label
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

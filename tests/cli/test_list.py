@@ -15,7 +15,7 @@ from snapshot_plugin import SessionSnapshot
 from snapshot_plugin.codec.frame import encode_frame, open_frame
 from snapshot_plugin.codec.sources import Passphrase
 from snapshot_plugin.manager.working_memory import memory_id
-from snapshot_plugin.operations.listed import Listed
+from snapshot_plugin.operations.sessions import Listed
 from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved

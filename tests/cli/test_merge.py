@@ -5,7 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from snapshot_plugin.cli.commands.merge import Merging
+from snapshot_plugin.cli.commands.organise import Merging
 from snapshot_plugin.model.merge import FROM
 from snapshot_plugin.testing import make_message, make_snapshot
 from tests.cli.conftest import Asnap, Ran, saved

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from snapshot_plugin.cli.commands.migrate import Migrated
+from snapshot_plugin.cli.commands.care import Migrated
 from snapshot_plugin.live.lease import Lease, Owner
 from tests.cli.conftest import Asnap, saved
 from tests.cli.examples import session, valid

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from snapshot_plugin import InvalidInput
-from snapshot_plugin.operations.moments import moment
+from snapshot_plugin.operations.text import moment
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot_plugin import SnapshotMeta
-from snapshot_plugin.cli.choices import Choice, Choices, Glimpse, glimpse_of
-from snapshot_plugin.cli.picker_view import footer, list_of
-from snapshot_plugin.operations.session_rows import SessionRow, row_of
+from snapshot_plugin.cli.picker import Choice, Choices, Glimpse, footer, glimpse_of, list_of
+from snapshot_plugin.operations.sessions import SessionRow, row_of
 from snapshot_plugin.operations.text import width
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import saved

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.operations.trash import Purged
+from snapshot_plugin.operations.forget import Purged
 from snapshot_plugin.search.database import heads
 from snapshot_plugin.testing import FixedClock
 from tests.cli.conftest import Asnap, saved

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.commands.recover import Recovery
+from snapshot_plugin.cli.commands.operate import Recovery
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved

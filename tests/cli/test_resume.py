@@ -16,7 +16,7 @@ import pytest
 
 from snapshot_plugin import Message, SessionSnapshot
 from snapshot_plugin.cli.commands.resume import Resume
-from snapshot_plugin.cli.unexpected import news_of
+from snapshot_plugin.cli.remembered import news_of
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
 from tests.acp.proxied import UNABLE, proxied

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from snapshot_plugin import FilesystemStore, SessionSnapshot
-from snapshot_plugin.cli.commands.secrets import Secrets
+from snapshot_plugin.cli.commands.share import Secrets
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.codec.sources import EnvironmentKey
 from snapshot_plugin.live.lease import Lease, Owner

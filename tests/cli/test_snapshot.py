@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import tests
-from snapshot_plugin.cli.commands.snapshot import SavedSessions
+from snapshot_plugin.cli.commands.operate import SavedSessions
 from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.testing import make_snapshot
 from tests.acp.proxied import proxied

@@ -172,7 +172,7 @@ def test_undo_does_what_it_can_and_the_rest_can_be_retried(asnap: Asnap, place: 
 
 def recorded(place: Path, home: Path, steps: list[dict[str, Any]], kind: str = "import") -> None:
     """Another command wrote down what it did."""
-    from snapshot_plugin.operations.log import OperationLog, log_path  # noqa: PLC0415 — for this one
+    from snapshot_plugin.operations.undo import OperationLog, log_path  # noqa: PLC0415 — for this one
 
     async def record() -> None:
         async with FilesystemStore(place, background=False) as store:

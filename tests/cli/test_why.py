@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.commands.why import Why
+from snapshot_plugin.cli.commands.care import Why
 from snapshot_plugin.testing import make_snapshot
 from tests.cli.conftest import Asnap, saved
 

@@ -30,7 +30,7 @@ from snapshot_plugin.frameworks.conversations import (
 from snapshot_plugin.frameworks.sessions import new_session
 from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.model.repair import repair
-from snapshot_plugin.operations.transcript import said_of
+from snapshot_plugin.operations.conversation import said_of
 from tests.tries import tries
 
 json_values = st.recursive(

@@ -27,7 +27,7 @@ from mcp import Client
 
 from snapshot_plugin import FilesystemStore, SnapshotConfig
 from snapshot_plugin.cli import COMMANDS, main
-from snapshot_plugin.cli.commands.schema import schemas
+from snapshot_plugin.cli.commands.setup import schemas
 from snapshot_plugin.memory import ProjectMemory
 from snapshot_plugin.memory.server.serve import MemoryServer
 from snapshot_plugin.memory.server.tools import ServedProject

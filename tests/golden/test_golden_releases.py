@@ -18,7 +18,7 @@ from snapshot_plugin import Damaged, FilesystemStore, SessionSnapshot, persisten
 from snapshot_plugin.codec.sources import KeyFile
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.manager.places import user_state_dir
-from snapshot_plugin.operations.log import log_path
+from snapshot_plugin.operations.undo import log_path
 from snapshot_plugin.testing import make_message
 from tests.cli.conftest import Asnap, asnap, home  # noqa: F401 — pytest uses them
 from tests.golden.write_release import _Agent, told

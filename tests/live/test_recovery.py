@@ -30,7 +30,7 @@ from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, redu
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.model import TextBlock, ToolCallBlock
-from snapshot_plugin.operations.session_rows import session_rows
+from snapshot_plugin.operations.sessions import session_rows
 from tests.manager.processes import PATIENCE, heard, output_of, python
 from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
 from tests.tries import tries

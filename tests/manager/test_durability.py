@@ -20,8 +20,7 @@ from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.live.spool_format import read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.model import SessionSnapshot
-from snapshot_plugin.operations.log import Operation
-from snapshot_plugin.operations.undo import take_back
+from snapshot_plugin.operations.undo import Operation, take_back
 from tests.manager.processes import PATIENCE, heard, python
 from tests.manager.sessions import AsyncChat, Chat, managing
 

@@ -11,7 +11,7 @@ import pytest
 from snapshot_plugin import SessionLocked, StoreUnavailable
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
-from snapshot_plugin.operations.log import LineFile, Operation, OperationLog, log_path, newest_to_undo
+from snapshot_plugin.operations.undo import LineFile, Operation, OperationLog, log_path, newest_to_undo
 from snapshot_plugin.system.files import locked
 from snapshot_plugin.testing import FixedClock
 from tests.one_loop import anyio_backend, both_loops  # noqa: F401 — pytest uses it
@@ -102,7 +102,7 @@ async def test_concurrent_records_lose_nothing(tmp_path: Path) -> None:
 
 
 async def test_writer_waits_for_the_log_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snapshot_plugin.operations.log._LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("snapshot_plugin.operations.undo._LOCK_TIMEOUT", 0.05)
     log = OperationLog(tmp_path / "log")
     first = await record(log, "one")
 

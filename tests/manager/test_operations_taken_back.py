@@ -26,8 +26,7 @@ from snapshot_plugin.manager.forgetting import (
     surplus_sessions,
 )
 from snapshot_plugin.model.ids import companions
-from snapshot_plugin.operations.log import Operation, OperationLog
-from snapshot_plugin.operations.undo import is_purged, record_undo, take_back
+from snapshot_plugin.operations.undo import Operation, OperationLog, is_purged, record_undo, take_back
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

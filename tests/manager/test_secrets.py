@@ -18,9 +18,8 @@ from snapshot_plugin.live.lease import Lease, Owner
 from snapshot_plugin.live.spool import Spool
 from snapshot_plugin.model import ToolCallBlock
 from snapshot_plugin.model.redact import redact
-from snapshot_plugin.operations.log import Operation
 from snapshot_plugin.operations.secrets import find_secrets, take_secrets_out
-from snapshot_plugin.operations.undo import take_back
+from snapshot_plugin.operations.undo import Operation, take_back
 from snapshot_plugin.testing import FaultyStore, FixedClock, make_snapshot
 from tests.one_loop import anyio_backend  # noqa: F401 — pytest uses it
 

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from snapshot_plugin import FilesystemStore
-from snapshot_plugin.cli.commands.schema import schemas
-from snapshot_plugin.operations.session_rows import SessionRow
+from snapshot_plugin.cli.commands.setup import schemas
+from snapshot_plugin.operations.sessions import SessionRow
 from snapshot_plugin.testing import make_snapshot
 from snapshot_plugin.web.site import Site
 from tests.web.conftest import Opened

@@ -15,7 +15,7 @@ from snapshot_plugin.cli.chat.connection import Connection, Refused
 from snapshot_plugin.cli.chat.display import Display
 from snapshot_plugin.cli.chat.keys import TurnKeys
 from snapshot_plugin.cli.chat.question import Option
-from snapshot_plugin.cli.transcript import lines_of
+from snapshot_plugin.cli.commands.find import lines_of
 from snapshot_plugin.errors import AgentUnavailable, InvalidInput, SnapshotError
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.text import plain, several
@@ -158,8 +158,7 @@ class Conversation:
 
     async def _show_before(self) -> None:
         from snapshot_plugin.model.meta import summary_of
-        from snapshot_plugin.operations.spooled import spooled
-        from snapshot_plugin.operations.transcript import said_of
+        from snapshot_plugin.operations.conversation import said_of, spooled
 
         found = await anyio.to_thread.run_sync(spooled, self._store, self.session_id)
         snapshot = found.snapshot if found else await self._store.load(self.session_id)
@@ -334,7 +333,7 @@ class Conversation:
 
     async def _switch(self, _rest: str) -> None:
         from snapshot_plugin.cli.picker import pick
-        from snapshot_plugin.operations.session_rows import session_rows
+        from snapshot_plugin.operations.sessions import session_rows
 
         rows = [row for row in await session_rows(self._store) if not row.live or row.session_id in self._restored]
         picked = await pick(self._call, self._store, rows)
@@ -343,7 +342,7 @@ class Conversation:
 
     async def _fork(self, rest: str) -> None:
         from snapshot_plugin.manager.labels import checked_name
-        from snapshot_plugin.operations.branches import free_title, record_new
+        from snapshot_plugin.operations.organise import free_title, record_new
 
         metas = await self._store.list()
         title = next((meta.title for meta in metas if meta.session_id == self.session_id), None)
@@ -357,7 +356,7 @@ class Conversation:
             self._display.line(plain(warning), fg="yellow")
 
     async def _rename(self, rest: str) -> None:
-        from snapshot_plugin.operations.labels import rename
+        from snapshot_plugin.operations.organise import rename
 
         if not rest:
             raise InvalidInput("give a name: /rename my talk")
@@ -366,7 +365,7 @@ class Conversation:
         self._display.line(plain(done.told), fg="green")
 
     async def _export(self, rest: str) -> None:
-        from snapshot_plugin.cli.commands.export import form_of
+        from snapshot_plugin.cli.commands.share import form_of
         from snapshot_plugin.operations.exporting import export
 
         if not rest:

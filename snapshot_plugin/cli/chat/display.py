@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from snapshot_plugin.cli.chat.streaming import MarkdownStream, WordWrap
+from snapshot_plugin.operations.conversation import detail_of, diff_lines
 from snapshot_plugin.operations.text import count, cut, plain
-from snapshot_plugin.operations.transcript import detail_of, diff_lines
 
 __all__ = ["Display"]
 

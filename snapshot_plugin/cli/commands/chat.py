@@ -22,10 +22,10 @@ from snapshot_plugin.system.terminal import silent
 
 if TYPE_CHECKING:
     from snapshot_plugin.cli.chat.keys import TurnKeys
-    from snapshot_plugin.operations.session_rows import SessionRow
+    from snapshot_plugin.operations.sessions import SessionRow
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["chat", "command", "without_echo"]
+__all__ = ["chat", "chat_command", "without_echo"]
 
 
 @declare(
@@ -40,7 +40,7 @@ __all__ = ["chat", "command", "without_echo"]
 )
 @click.option("--cwd", metavar="DIR", help="Where the agent works.  [default: here]")
 @click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED, callback=agent_command)
-async def command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
+async def chat_command(call: Call, *, cwd: str | None, agent: tuple[str, ...]) -> None:
     """Talk to any ACP agent in this terminal, recorded as asnap run records.
 
     An interrupted session is offered first. /help lists the commands: switch, fork, rename and export sessions.
@@ -66,7 +66,7 @@ def _check_terminal(call: Call) -> None:
 
 def _check_agent(call: Call, program: str) -> None:
     """Refuse an agent that is not there, before a recorder is started that could only say the same."""
-    from snapshot_plugin.cli.diagnosis import installed_agents
+    from snapshot_plugin.cli.commands.operate import installed_agents
 
     if shutil.which(program, path=call.environ.get("PATH")):
         return
@@ -104,10 +104,10 @@ async def chat(
     Call it in `without_echo`. The agent starts in the directory *start_in*, by default the current one, and works
     in *cwd*. *keys* has what was typed already.
     """
+    from snapshot_plugin.cli.call import our_module
     from snapshot_plugin.cli.chat.conversation import Conversation
     from snapshot_plugin.cli.chat.keys import TurnKeys
     from snapshot_plugin.cli.chat.unfinished import remembered
-    from snapshot_plugin.cli.ourselves import our_module
 
     _check_agent(call, agent[0])
     gc.enable()  # it may run for days (see __main__)
@@ -136,7 +136,7 @@ async def _interrupted(call: Call, store: SnapshotStore, agent: Sequence[str]) -
     from snapshot_plugin.cli.chat.unfinished import unfinished
     from snapshot_plugin.cli.recovering import left_behind, recover_first
     from snapshot_plugin.model.withheld import command_without_secrets
-    from snapshot_plugin.operations.session_rows import session_rows
+    from snapshot_plugin.operations.sessions import session_rows
 
     died = set(await left_behind(store)) | unfinished(call)
     await recover_first(call, store)

@@ -18,14 +18,13 @@ import click
 
 from snapshot_plugin.acp.endpoint import Endpoint
 from snapshot_plugin.acp.messages import Message, as_object, text_in
-from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.call import Call, our_module
 from snapshot_plugin.cli.chat.streaming import WordWrap
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.commands.demo_agent import ANSWER, GO_ON, QUESTION
-from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import WIDE
 
-__all__ = ["command"]
+__all__ = ["demo_command"]
 
 _WORDS_BEFORE_THE_KILL = 24
 _PAUSE = 0.04
@@ -113,7 +112,7 @@ class _Client:
     exits=(7,),
 )
 @click.option("--fast", is_flag=True, help="Do not type at reading speed.")
-def command(call: Call, *, fast: bool) -> None:
+def demo_command(call: Call, *, fast: bool) -> None:
     """Kill an agent in mid-sentence and resume the session with every word.
 
     The session stays in your store, with the tag demo: look at it with the other commands.

@@ -12,9 +12,9 @@ import click
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.command import command as declare
 from snapshot_plugin.cli.command import yes_option
-from snapshot_plugin.cli.new_secret import NEW_SECRETS, new_secret, new_secret_options
 from snapshot_plugin.cli.output import Column, Output
 from snapshot_plugin.cli.progress import progress
+from snapshot_plugin.cli.secret_options import NEW_SECRETS, new_secret, new_secret_options
 from snapshot_plugin.errors import InvalidInput, StoreNotFound
 from snapshot_plugin.operations.document import Document, Part
 from snapshot_plugin.operations.text import clock_time, plain, several
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.store.keychain import Keychain, SlotInfo
     from snapshot_plugin.store.keyed import KeyedStore
 
-__all__ = ["Keys", "command"]
+__all__ = ["Keys", "keys_command"]
 
 _EXITS = (4, 6, 7, 10)
 _NO_KEY = "none; set ASNAP_KEY_FILE, ASNAP_KEYRING, ASNAP_KEY_COMMAND or ASNAP_PASSPHRASE"
@@ -126,7 +126,7 @@ def _slot(info: SlotInfo) -> Slot:
 
 
 @click.group("keys")
-def command() -> None:
+def keys_command() -> None:
     """Encrypt a store, and manage what opens it.
 
     A store is encrypted as a whole or not at all. Every secret has a slot of its own.
@@ -137,7 +137,7 @@ def _part(name: str, examples: tuple[tuple[str, str], ...]) -> Callable[[Any], c
     def declared(body: Any) -> click.Command:
         made = declare(f"keys {name}", answer=Keys, show=show_keys, examples=examples, exits=_EXITS)(body)
         made.name = name
-        command.add_command(made, name)
+        keys_command.add_command(made, name)
         return made
 
     return declared

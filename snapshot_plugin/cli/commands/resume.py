@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 import click
 
-from snapshot_plugin.cli.about import context_line
-from snapshot_plugin.cli.call import Call
+from snapshot_plugin.cli.call import Call, our_module
 from snapshot_plugin.cli.command import Printed, yes_option
 from snapshot_plugin.cli.command import command as declare
+from snapshot_plugin.cli.commands.find import context_line
 from snapshot_plugin.cli.layout import directory
-from snapshot_plugin.cli.ourselves import our_module
 from snapshot_plugin.cli.output import Output
 from snapshot_plugin.cli.recovering import recover_first
-from snapshot_plugin.cli.unexpected import tell_unexpected
+from snapshot_plugin.cli.remembered import tell_unexpected
 from snapshot_plugin.errors import FidelityNotMet, InvalidInput, SessionLocked, SnapshotNotFound
 from snapshot_plugin.inert import shell_line
 from snapshot_plugin.model.ids import as_reference
 from snapshot_plugin.operations.document import Document
 from snapshot_plugin.operations.references import going_on, resolve
-from snapshot_plugin.operations.scope import Selection, here, select
-from snapshot_plugin.operations.session_rows import SessionRow, rows_of
+from snapshot_plugin.operations.sessions import Selection, SessionRow, here, rows_of, select
 from snapshot_plugin.operations.showing import About, about
 from snapshot_plugin.operations.text import count, long_ago, plain, several, span
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.operations.command_trust import CommandTrust, Start
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["Resume", "command"]
+__all__ = ["Resume", "resume_command"]
 
 _CACHED = timedelta(hours=1)
 """The longest time for which providers cache a prompt."""
@@ -116,7 +114,7 @@ def _zed(answer: Resume) -> str:
 
 
 def show_command(answer: Resume, out: Output) -> None:
-    """Print prints the command alone."""
+    """Print the command alone, unless on a terminal."""
     if out.is_terminal:
         show_resume(answer, out)
         return
@@ -151,7 +149,7 @@ def show_command(answer: Resume, out: Output) -> None:
 @click.option(
     "--require", type=click.Choice(["exact", "history", "context"]), help="The least faithful restore to accept."
 )
-async def command(
+async def resume_command(
     call: Call,
     *,
     ref: str | None,

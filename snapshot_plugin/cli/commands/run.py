@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from snapshot_plugin.live.sessions import LiveSessions
     from snapshot_plugin.store.base import SnapshotStore
 
-__all__ = ["command"]
+__all__ = ["run_command"]
 
 
 @process(
@@ -56,7 +56,7 @@ __all__ = ["command"]
 @click.option("--session", metavar="REF", help="Continue this session when the client opens its first one.")
 @click.option("--learn", is_flag=True, hidden=True)  # until 0.2.0; editors start us with what they were once told
 @click.argument("agent", nargs=-1, type=click.UNPROCESSED, callback=agent_command)
-def command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
+def run_command(*, store: str | None, learn: bool, agent: tuple[str, ...], **wishes: Any) -> None:
     """Run an ACP agent behind a proxy that records its sessions and restores them.
 
     Nothing changes for the client or the agent. Everything the user has seen survives kill -9.

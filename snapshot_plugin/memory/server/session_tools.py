@@ -39,9 +39,9 @@ from snapshot_plugin.model.repair import repair
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.operations.command_trust import command_trust, start_of
-from snapshot_plugin.operations.scope import reason
+from snapshot_plugin.operations.conversation import MessagePart, Said, said_of
 from snapshot_plugin.operations.searching import SearchRequest, search
-from snapshot_plugin.operations.transcript import MessagePart, Said, said_of
+from snapshot_plugin.operations.sessions import reason
 from snapshot_plugin.store.base import StoredSnapshot
 
 __all__ = ["SESSION_TOOLS", "list_snapshots", "resume_plan", "show_session"]

@@ -25,7 +25,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from snapshot_plugin.errors import InvalidInput, NotFound, SnapshotError
 from snapshot_plugin.memory.place import ProjectPlace, find_project
 from snapshot_plugin.memory.project_memory import ProjectMemory
-from snapshot_plugin.operations.scope import Selection
+from snapshot_plugin.operations.sessions import Selection
 from snapshot_plugin.operations.work import Work
 from snapshot_plugin.store.base import SnapshotStore
 
