@@ -24,7 +24,7 @@ from snapshot_plugin.memory import files as memory_files
 from snapshot_plugin.memory.files import MemoryFiles
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
-from snapshot_plugin.store import filesystem, segments, walk
+from snapshot_plugin.store import directories, segments, walk
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.system import files
 
@@ -154,7 +154,7 @@ def written_in_place() -> None:
         os.fsync(fd)
         os.close(fd)
 
-    for module in (files, segments, filesystem):
+    for module in (files, segments, directories):
         _patched(module, "replace_file", over)
 
 
