@@ -37,7 +37,7 @@ from integration.soak.program import Case, Program, Tally
 from integration.soak.sessions import MODES, SESSION, save_version, store_at, version
 from integration.soak.watched import in_one_thread
 from snapshot_plugin.acp.core import Core
-from snapshot_plugin.acp.messages import Lines, parse
+from snapshot_plugin.acp.messages import parse
 from snapshot_plugin.acp.methods import SessionMethods
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.acp.supervise import Supervision
@@ -45,6 +45,7 @@ from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.exchange.bundle import pack
 from snapshot_plugin.exchange.carrying import as_copies
 from snapshot_plugin.exchange.reading import read_sessions
+from snapshot_plugin.system.lines import Lines
 from snapshot_plugin.testing import make_snapshot
 
 __all__ = ["PROGRAM"]

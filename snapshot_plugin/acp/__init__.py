@@ -13,7 +13,7 @@ A core without I/O makes every decision; thin hosts carry them out.
 `replay`         snapshot to updates; the agent's own replay and our notes in it, which are withheld
 `compare`        checks whether an agent still has the session; `notes`: what the model is told
 `sessions`       `SessionState`: what a connection knows of one session, with its ids on both sides
-`messages`       JSON-RPC lines
+`messages`       JSON-RPC messages; `endpoint`: one end of a connection, for programs that are no host
 `hosts`          the proxy, SDK clients, SDK agents, links of a proxy chain
 ===============  ================================================================================
 """

@@ -1,4 +1,4 @@
-"""JSON-RPC, one message per line: split lines, parse and build messages."""
+"""JSON-RPC, one message per line: parse and build messages, and coalesce those of a stream."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from snapshot_plugin.system.lines import Lines
+
 __all__ = [
     "AUTH_REQUIRED",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "LINE_BYTES",
+    "METHOD_NOT_FOUND",
     "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION",
     "VERSION",
     "ForeignLines",
-    "Lines",
     "LongLine",
     "Message",
     "Pending",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 AUTH_REQUIRED = -32000
@@ -91,63 +94,6 @@ def key_of(request_id: Any) -> str:
     return repr(request_id)
 
 
-class Lines:
-    """Splits a byte stream at newlines. The cost is linear in the length of a line.
-
-    Args:
-        limit: the length in bytes of the longest line that is kept; None: lines may have any length.
-        too_long: returns what stands for a longer line, given its beginning and its end: another line, or nothing.
-    """
-
-    def __init__(
-        self, limit: int | None = None, too_long: Callable[[bytes, bytes], bytes] = lambda _head, _tail: b""
-    ) -> None:
-        self._limit, self._too_long = limit, too_long
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._head: bytes | None = None
-        """The beginning of a line that is too long, while the rest of it is dropped."""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that *data* completes, each with its newline."""
-        if self._limit is not None and self._size + len(data) > self._limit:
-            pieces = data.split(b"\n")
-            fed = [*(piece + b"\n" for piece in pieces[:-1]), pieces[-1]]
-            return [line for piece in fed if (line := self._fed(piece, self._limit))]
-        end = data.rfind(b"\n") + 1
-        if not end:
-            self._parts.append(data)
-            self._size += len(data)
-            return []
-        whole = b"".join([*self._parts, data[:end]])
-        self._parts = [data[end:]] if end < len(data) else []
-        self._size = len(data) - end
-        return whole.splitlines(keepends=True) if b"\r" not in whole else _at_newlines(whole)
-
-    def _fed(self, piece: bytes, limit: int) -> bytes:
-        """Return the line that *piece* of one line completes; empty if it does not, or nothing stands for it."""
-        self._parts.append(piece)
-        self._size += len(piece)
-        if self._size > limit:
-            if self._head is None:
-                self._head = b"".join(part[:_HEAD] for part in self._parts[:_HEAD])[:_HEAD]
-            self._parts = [b"".join(self._parts[-2:])[-_TAIL:]]
-        if not piece.endswith(b"\n"):
-            return b""
-        line, head = b"".join(self._parts), self._head
-        self._parts, self._size, self._head = [], 0, None
-        return line if head is None else self._too_long(head, line)
-
-    def rest(self) -> bytes:
-        """Return the bytes after the last newline."""
-        return b"".join(self._parts)
-
-
-def _at_newlines(whole: bytes) -> list[bytes]:
-    # splitlines would also split at a lone carriage return
-    return [line + b"\n" for line in whole.split(b"\n")[:-1]]
-
-
 _TEXT = re.compile(rb'"text"[ \t]*:[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"')
 _INSIDE = re.compile(rb'[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*')
 _PROBE = "a text that only this module says"
@@ -155,7 +101,6 @@ _OF_A_CHUNK = frozenset({"sessionUpdate", "content", "messageId"})
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk")
 
 
-_HEAD, _TAIL = 4096, 256
 _CONTENT = re.compile(rb'"(params|result|error)"\s*:')
 _ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
 _ID_AT_END = re.compile(_ID.pattern + rb"\s*\}\s*$")

@@ -12,21 +12,23 @@ import anyio
 
 from snapshot_plugin.errors import InvalidInput, LimitExceeded
 from snapshot_plugin.ipc.bridge import Bridge, Reply, refusal
-from snapshot_plugin.ipc.lines import MAX_LINE, BoundedLines, TooLong
+from snapshot_plugin.system.lines import Lines
 
 __all__ = ["chunks_of", "serve"]
 
 _CHUNK = 1 << 16
+_MAX_LINE = 64 << 20
+_TOO_LONG = b"a line that is too long"
 
 
 async def serve(
-    bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = MAX_LINE
+    bridge: Bridge, chunks: AsyncIterator[bytes], send: Callable[[bytes], None], *, limit: int = _MAX_LINE
 ) -> None:
     """Answer every line of *chunks*, one after the other. A last line without a newline counts, too.
 
     Returns when *chunks* end, or when the answers can no longer be written.
     """
-    lines = BoundedLines(limit)
+    lines = Lines(limit, lambda _head, _tail: _TOO_LONG)
     with suppress(BrokenPipeError):
         async for chunk in chunks:
             for line in lines.feed(chunk):
@@ -34,8 +36,8 @@ async def serve(
         await _serve_line(bridge, lines.rest(), send, limit)
 
 
-async def _serve_line(bridge: Bridge, line: bytes | TooLong, send: Callable[[bytes], None], limit: int) -> None:
-    if isinstance(line, TooLong):
+async def _serve_line(bridge: Bridge, line: bytes, send: Callable[[bytes], None], limit: int) -> None:
+    if line is _TOO_LONG:
         error = LimitExceeded(f"a line is longer than {limit} bytes; it was not read", hint="send less at a time")
         send(_encoded({**refusal(error), "state": (await bridge.answer({"type": "session_state"}))["state"]}))
     elif line.strip():

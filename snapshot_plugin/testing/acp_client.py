@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -14,13 +13,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import snapshot_plugin
+from snapshot_plugin.acp.endpoint import Endpoint, Received
+from snapshot_plugin.acp.messages import METHOD_NOT_FOUND, encode
 
 __all__ = ["AGENT", "PATIENCE", "Client", "RpcError", "allow", "reject"]
 
 PATIENCE = 60.0
+_CHUNK = 1 << 16
 AGENT = (sys.executable, "-m", "snapshot_plugin.testing.acp_agent")
 """The command of the scripted agent; append flags to it."""
 
@@ -36,13 +38,6 @@ class RpcError(Exception):
         super().__init__(json.dumps(error))
         self.code = error.get("code")
         self.data: Any = error.get("data")
-
-
-class Incoming(NamedTuple):
-    """One received line; `message` is None if it is not a JSON object."""
-
-    line: bytes
-    message: Json | None
 
 
 def allow(params: Json) -> Json:
@@ -74,12 +69,12 @@ class Client:
         cwd: Path | None = None,
     ) -> None:
         self.answers: dict[str, Handler] = {"session/request_permission": allow, **(answers or {})}
-        self.received: list[Incoming] = []
+        self.received: list[Received] = []
         """Everything, in order."""
         self.asked: list[Json] = []
         """Requests the agent made of us, in order."""
         self._lines_of_stderr: list[str] = []
-        self._numbers = itertools.count(1)
+        self._endpoint = Endpoint()
         self._marks: dict[int | str, int] = {}
         self._writing = threading.Lock()
         self._changed = threading.Condition()
@@ -126,7 +121,7 @@ class Client:
 
     def send(self, message: Json) -> None:
         """Send a message."""
-        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.write(encode({"jsonrpc": "2.0", **message}))
 
     def notify(self, method: str, params: Json) -> None:
         """Send a notification."""
@@ -134,7 +129,7 @@ class Client:
 
     def begin(self, method: str, params: Json, *, request_id: int | str | None = None) -> int | str:
         """Send a request; `answer_to` waits for its answer."""
-        request_id = next(self._numbers) if request_id is None else request_id
+        request_id = self._endpoint.new_id() if request_id is None else request_id
         self._marks[request_id] = len(self.received)
         self.send({"id": request_id, "method": method, "params": params})
         return request_id
@@ -212,7 +207,7 @@ class Client:
 
     def _last_words(self) -> str:
         why = "the process ended" if self._ended else "nothing came in time"
-        last = [incoming.line[:300] for incoming in self.received[-3:]]
+        last = [received.line[:300] for received in self.received[-3:]]
         return f"{why}; last received: {last}; stderr: {self.stderr[-2000:]}"
 
     def wait_for_update(self, kind: str, *, since: int = 0, timeout: float = PATIENCE, **fields: Any) -> Json:
@@ -263,18 +258,20 @@ class Client:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        with open(self.process.stdout.fileno(), "rb", closefd=False) as lines:
-            for line in lines:
-                self._take(Incoming(line, _parsed(line)))
+        while data := os.read(self.process.stdout.fileno(), _CHUNK):
+            for received in self._endpoint.feed(data):
+                self._take(received)
+        for received in self._endpoint.rest():
+            self._take(received)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
-    def _take(self, incoming: Incoming) -> None:
-        message = incoming.message or {}
+    def _take(self, received: Received) -> None:
+        message = received.message or {}
         is_request = "method" in message and "id" in message
         with self._changed:
-            self.received.append(incoming)
+            self.received.append(received)
             if is_request:
                 self.asked.append(message)
             self._changed.notify_all()
@@ -285,7 +282,7 @@ class Client:
     def _reply(self, message: Json) -> None:
         handler = self.answers.get(str(message["method"]))
         if handler is None:
-            self.send({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
+            self.send({"id": message["id"], "error": {"code": METHOD_NOT_FOUND, "message": "no such method"}})
             return
         result = handler(message["params"])
         if result is not None:
@@ -298,14 +295,6 @@ class Client:
                 with self._changed:
                     self._lines_of_stderr.append(line)
                     self._changed.notify_all()
-
-
-def _parsed(line: bytes) -> Json | None:
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
 
 
 def _is_update(message: Json, fields: Json) -> bool:

@@ -24,11 +24,12 @@ from snapshot_plugin.acp.hosts.sdk_client import ClientHost, Handshake
 from snapshot_plugin.acp.hosts.sdk_provider import AcpProvider, AcpSession
 from snapshot_plugin.acp.hosts.stdio_agent import StdioAgent
 from snapshot_plugin.acp.hosts.tasks import Transport
-from snapshot_plugin.acp.messages import Lines, Pending, encode, notification, parse, success
+from snapshot_plugin.acp.messages import Pending, encode, notification, parse, success
 from snapshot_plugin.acp.reducer import AcpReducer
 from snapshot_plugin.live.place import required_place
 from snapshot_plugin.manager.resume import create_or_resume_session, stop_session
 from snapshot_plugin.model import new_id
+from snapshot_plugin.system.lines import Lines
 from tests.forkserver import fork
 
 Json = dict[str, Any]

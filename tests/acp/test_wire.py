@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from snapshot_plugin.acp.messages import (
     RESOURCE_NOT_FOUND,
-    Lines,
     asking_for_version_1,
     encode,
     failure,
@@ -22,6 +21,7 @@ from snapshot_plugin.acp.messages import (
     request,
     success,
 )
+from snapshot_plugin.system.lines import Lines
 from tests.tries import tries
 
 

@@ -7,12 +7,12 @@ interface of `process.AgentProcess`, so the proxy treats both the same.
 
 from __future__ import annotations
 
-import itertools
 import queue
 from collections.abc import Callable
-from typing import Any
 
-from snapshot_plugin.acp.messages import Lines, Message, as_object, encode, parse
+from snapshot_plugin.acp.endpoint import Endpoint
+from snapshot_plugin.acp.messages import Message, as_object, encode, notification, parse
+from snapshot_plugin.system.lines import Lines
 
 __all__ = ["ChainLink"]
 
@@ -30,8 +30,7 @@ class ChainLink:
         self._prefix = "_proxy/"
         self._said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._lines = Lines()
-        self._numbers = itertools.count(1)
-        self._asked: dict[str, Any] = {}
+        self._endpoint = Endpoint("asnap-link-")
 
     # What the proxy sends to "the agent" ------------------------------------------------------------------
 
@@ -43,19 +42,19 @@ class ChainLink:
         for line in self._lines.feed(data):
             message = parse(line)
             if message is not None:
-                self.to_conductor(encode(self._wrapped(message)))
+                self.to_conductor(self._wrapped(message))
         return b""
 
-    def _wrapped(self, message: Message) -> Message:
+    def _wrapped(self, message: Message) -> bytes:
         if "method" not in message:
-            return message
+            return encode(message)
+        method = f"{self._prefix}successor"
         inner = {"method": message["method"], "params": message.get("params") or {}}
-        envelope = {"jsonrpc": "2.0", "method": f"{self._prefix}successor", "params": inner}
         if "id" not in message:
-            return envelope
-        number = f"asnap-link-{next(self._numbers)}"
-        self._asked[number] = message["id"]
-        return {**envelope, "id": number}
+            return encode(notification(method, inner))
+        return self._endpoint.request(
+            method, inner, lambda answer: self._said.put(encode({**answer, "id": message["id"]}))
+        )
 
     # What the conductor sends us --------------------------------------------------------------------------
 
@@ -70,10 +69,7 @@ class ChainLink:
             inner: Message = {key: params[key] for key in ("method", "params") if key in params}
             self._said.put(encode({**{k: v for k, v in message.items() if k not in ("method", "params")}, **inner}))
             return None
-        if method is None and isinstance(message.get("id"), str) and message["id"] in self._asked:
-            self._said.put(encode({**message, "id": self._asked.pop(message["id"])}))
-            return None
-        return message
+        return None if self._endpoint.take(message) else message
 
     def read(self) -> bytes:
         """Return the successor's next message; blocks. Empty after `end`."""

@@ -41,7 +41,6 @@ from snapshot_plugin.acp.messages import (
     INVALID_REQUEST,
     LINE_BYTES,
     ForeignLines,
-    Lines,
     LongLine,
     Message,
     TextRuns,
@@ -54,6 +53,7 @@ from snapshot_plugin.acp.reducer import record_events, recording_update
 from snapshot_plugin.inert import say
 from snapshot_plugin.live.outcome import log_failure
 from snapshot_plugin.live.sessions import LiveSessions
+from snapshot_plugin.system.lines import Lines
 from snapshot_plugin.system.processes import READ_BYTES, AgentProcess
 
 __all__ = ["Outbox", "Relay"]

@@ -15,8 +15,10 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from snapshot_plugin.acp.messages import LINE_BYTES, ForeignLines, Lines, LongLine, encode, long_line_text, parse
+from snapshot_plugin.acp.endpoint import Endpoint
+from snapshot_plugin.acp.messages import LINE_BYTES, ForeignLines, LongLine, encode, long_line_text
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.system.lines import Lines
 from snapshot_plugin.system.processes import AgentProcess
 
 __all__ = ["StdioAgent"]
@@ -41,7 +43,8 @@ class StdioAgent:
         self._pipes: list[asyncio.ReadTransport] = []
         self._in: asyncio.StreamWriter | None = None
         self._line_bytes = line_bytes
-        self._lines, self._foreign = Lines(line_bytes, self._said_too_much), ForeignLines()
+        self._endpoint = Endpoint(lines=Lines(line_bytes, self._said_too_much))  # the SDK numbers the requests
+        self._foreign = ForeignLines()
         self._ready = deque[dict[str, Any]]()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._reading_stderr = asyncio.create_task(self._read_stderr(), name="snapshot_plugin agent stderr")
@@ -123,8 +126,7 @@ class StdioAgent:
             data = await self._out.read(_CHUNK)
             if not data:
                 return None
-            for line in self._lines.feed(data):
-                message = parse(line)
+            for _, message in self._endpoint.feed(data):
                 if message is not None:
                     self._ready.append(message)
                 elif self._foreign.add():

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.abc
 
+from snapshot_plugin.acp.endpoint import Endpoint
+from snapshot_plugin.acp.messages import METHOD_NOT_FOUND, encode, failure, notification, success
 from snapshot_plugin.errors import AgentUnavailable
+from snapshot_plugin.system.lines import Lines
 
 __all__ = ["Connection", "Refused"]
 
@@ -27,16 +28,20 @@ class Refused(Exception):
         self.code = told.get("code")
         data = told.get("data")
         data = data if isinstance(data, dict) else {}
-        detail = data.get("details")
+        text, detail = str(told.get("message", "refused")), data.get("details")
         self.is_interruption = "interrupted" in (data.get("asnap") or ())
         """Whether the recorder answered, because the agent had ended."""
-        super().__init__(f"{told.get('message', 'refused')}" + (f": {detail}" if detail else ""))
+        super().__init__(f"{text}: {detail}" if detail and detail != text else text)
 
 
 class _AwaitedAnswer:
     def __init__(self) -> None:
         self.answered = anyio.Event()
         self.message: Json = {}
+
+    def set(self, message: Json) -> None:
+        self.message = message
+        self.answered.set()
 
 
 class Connection:
@@ -63,7 +68,7 @@ class Connection:
     ) -> None:
         self._command, self._start_in, self._environ = list(command), start_in, environ
         self._notified, self._asked, self._said = notified, asked, said
-        self._numbers, self._waiting = count(1), dict[int, _AwaitedAnswer]()
+        self._endpoint = Endpoint()
         self._stack = AsyncExitStack()
         self.ended, self._overheard = anyio.Event(), anyio.Event()
 
@@ -99,9 +104,8 @@ class Connection:
             Refused: it answered with an error.
             AgentUnavailable: its process has ended.
         """
-        number, waiting = next(self._numbers), _AwaitedAnswer()
-        self._waiting[number] = waiting
-        await self._send({"id": number, "method": method, "params": params})
+        waiting = _AwaitedAnswer()
+        await self._send(self._endpoint.request(method, params, waiting.set))
         await waiting.answered.wait()
         if "error" in waiting.message:
             raise Refused(waiting.message["error"])
@@ -110,12 +114,12 @@ class Connection:
 
     async def notify(self, method: str, params: Json) -> None:
         """Send a notification to the agent."""
-        await self._send({"method": method, "params": params})
+        await self._send(encode(notification(method, params)))
 
-    async def _send(self, message: Json) -> None:
+    async def _send(self, line: bytes) -> None:
         assert self._process.stdin  # noqa: S101 — a pipe
         try:
-            await self._process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            await self._process.stdin.send(line)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise self.gone() from None
         if self.ended.is_set():
@@ -131,49 +135,35 @@ class Connection:
     # Receiving ---------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        parts: list[bytes] = []  # of an incomplete line, which may be very long
         assert self._process.stdout  # noqa: S101 — a pipe
         async for chunk in self._process.stdout:
-            first, *more = chunk.split(b"\n")
-            parts.append(first)
-            for following in more:
-                self._heard(b"".join(parts))
-                parts = [following]
+            self._heard(chunk)
         self.ended.set()
-        for waiting in self._waiting.values():
-            waiting.message = {"error": {"message": "the agent is gone"}}
-            waiting.answered.set()
+        self._endpoint.close("the agent is gone")
 
-    def _heard(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            return
-        if not isinstance(message, dict):
-            return
+    def _heard(self, data: bytes) -> None:
+        for _, message in self._endpoint.feed(data):
+            if message is not None and "method" in message:
+                self._handle(message)
+
+    def _handle(self, message: Json) -> None:
         params = message.get("params")
-        if "method" not in message:
-            waiting = self._waiting.pop(message.get("id", 0), None)
-            if waiting:
-                waiting.message = message
-                waiting.answered.set()
-        elif "id" in message:
+        if "id" in message:
             self._tasks.start_soon(self._answer, message["id"], str(message["method"]), params or {})
         elif isinstance(params, dict):
             self._notified(str(message["method"]), params)
 
     async def _answer(self, number: Any, method: str, params: Json) -> None:
         try:
-            answer: Json = {"result": await self._asked(method, params)}
+            answer = success(number, await self._asked(method, params))
         except NotImplementedError:
-            answer = {"error": {"code": -32601, "message": f"{method} is not offered"}}
-        await self._send({"id": number, **answer})
+            answer = failure(number, METHOD_NOT_FOUND, f"{method} is not offered")
+        await self._send(encode(answer))
 
     async def _overhear(self) -> None:
-        rest = b""
+        lines = Lines()
         assert self._process.stderr  # noqa: S101 — a pipe
         async for chunk in self._process.stderr:
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._said(line.decode(errors="replace"))
+            for line in lines.feed(chunk):
+                self._said(line.decode(errors="replace").removesuffix("\n"))
         self._overheard.set()

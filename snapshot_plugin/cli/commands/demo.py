@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import json
 import os
 import shutil
 import signal
@@ -18,6 +16,8 @@ from typing import Any, Self
 import anyio
 import click
 
+from snapshot_plugin.acp.endpoint import Endpoint
+from snapshot_plugin.acp.messages import Message, as_object, text_in
 from snapshot_plugin.cli.call import Call
 from snapshot_plugin.cli.chat.streaming import WordWrap
 from snapshot_plugin.cli.command import command as declare
@@ -31,6 +31,7 @@ _WORDS_BEFORE_THE_KILL = 24
 _PAUSE = 0.04
 """Seconds between words: the demo takes about four in all."""
 _WIDEST = 26
+_CHUNK = 1 << 16
 _YOU, _AGENT = "  you    ", "  agent  "
 _EDITOR = """
   With a real agent:
@@ -61,24 +62,23 @@ class _Client:
             stderr=subprocess.DEVNULL,
             env=environ,
         )
-        self._numbers = itertools.count(1)
+        self._endpoint = Endpoint()
 
     def ask(self, method: str, params: dict[str, Any], on_text: Callable[[str, str], bool] | None = None) -> Any:
         """Send a request, show the text that streams by, and return the result; None if *on_text* said to stop."""
         assert self._process.stdin is not None  # noqa: S101 — both are pipes
         assert self._process.stdout is not None  # noqa: S101 — both are pipes
-        number = next(self._numbers)
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        answers: list[Message] = []
+        self._process.stdin.write(self._endpoint.request(method, params, answers.append))
         self._process.stdin.flush()
-        for line in self._process.stdout:
-            message = json.loads(line)
-            if message.get("id") == number and "method" not in message:
-                return message.get("result")
-            update = (message.get("params") or {}).get("update") or {}
-            text = (update.get("content") or {}).get("text") if isinstance(update.get("content"), dict) else None
-            if text and on_text and not on_text(str(update["sessionUpdate"]), text):
-                return None
+        while data := os.read(self._process.stdout.fileno(), _CHUNK):
+            for _, message in self._endpoint.feed(data):
+                update = as_object(as_object((message or {}).get("params")).get("update"))
+                text = text_in(update)
+                if text and on_text and not on_text(str(update["sessionUpdate"]), text):
+                    return None
+            if answers:
+                return answers[0].get("result")
         raise click.ClickException("the proxy ended before it answered")
 
     def kill(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import queue
 import signal
 import threading
-from collections.abc import Iterator
-from typing import IO, Any, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from snapshot_plugin.acp.endpoint import Endpoint
+from snapshot_plugin.acp.messages import encode, success
 
 __all__ = ["ClientRefused", "Peer", "die"]
 
@@ -31,28 +33,20 @@ def die() -> NoReturn:
 class Peer:
     """The connection to the client. Every method may be called from any thread."""
 
-    def __init__(self, source: IO[bytes], sink: int) -> None:
+    def __init__(self, source: Iterable[bytes], sink: int) -> None:
         self._source, self._sink = source, sink
         self._writing = threading.Lock()
-        self._numbers = itertools.count(1)
+        self._endpoint = Endpoint("agent-")
         self._asked: dict[str, queue.SimpleQueue[Message]] = {}
 
     def messages(self) -> Iterator[Message]:
         """The client's requests and notifications, until it hangs up. Responses go to the waiting request."""
-        for line in self._source:
-            message = self._parsed(line)
-            if "method" in message:
-                yield message
-            elif message.get("id") in self._asked:
-                self._asked[message["id"]].put(message)
-
-    def _parsed(self, line: bytes) -> Message:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            self.refuse(None, PARSE_ERROR, "this line is not JSON")
-            return {}
-        return message if isinstance(message, dict) else {}
+        for data in self._source:
+            for _, message in self._endpoint.feed(data):
+                if message is None:
+                    self.refuse(None, PARSE_ERROR, "this line is not a JSON object")
+                elif "method" in message:
+                    yield message
 
     def write(self, data: bytes) -> None:
         """Write bytes unchanged and without interleaving with other threads."""
@@ -66,12 +60,11 @@ class Peer:
 
     def send(self, *messages: Message) -> None:
         """Send several messages in one write."""
-        lines = (json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")) for message in messages)
-        self.write("".join(f"{line}\n" for line in lines).encode())
+        self.write(b"".join(encode({"jsonrpc": "2.0", **message}) for message in messages))
 
     def answer(self, request_id: Any, result: Any) -> None:
         """Answer a request."""
-        self.send({"id": request_id, "result": result})
+        self.send(success(request_id, result))
 
     def refuse(self, request_id: Any, code: int, text: str, data: Any = None) -> None:
         """Answer a request with an error."""
@@ -80,9 +73,9 @@ class Peer:
 
     def begin(self, method: str, params: Message) -> str:
         """Send a request; `result` returns its answer."""
-        request_id = f"agent-{next(self._numbers)}"
-        self._asked[request_id] = queue.SimpleQueue()
-        self.send({"id": request_id, "method": method, "params": params})
+        request_id, answers = str(self._endpoint.new_id()), queue.SimpleQueue[Message]()
+        self._asked[request_id] = answers
+        self.write(self._endpoint.request(method, params, answers.put, request_id))
         return request_id
 
     def result(self, request_id: str, cancelled: threading.Event) -> Any:
