@@ -204,6 +204,7 @@ def test_killed_agent_is_restarted_and_the_chat_continues(agent: tuple[str, ...]
         terminal.wait_for("Scripted agent · small · mode ask · restored: native-load")
         terminal.send(CTRL_D)
         assert terminal.end() == 0
+    assert "".join(terminal.lines).count("The prompt was not finished") == 1
 
 
 def agent_process(terminal: Terminal, agent: tuple[str, ...]) -> int:
