@@ -182,7 +182,7 @@ def _turn(number: int) -> Iterator[dict[str, Any]]:
 
 def _update(update: dict[str, Any]) -> bytes:
     params = {"sessionId": "s", "update": update}
-    return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode()
+    return json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": params}).encode() + b"\n"
 
 
 def main() -> int:

@@ -137,13 +137,16 @@ class Connection:
     async def _listen(self) -> None:
         assert self._process.stdout  # noqa: S101 — a pipe
         async for chunk in self._process.stdout:
-            for _, message in self._endpoint.feed(chunk):
-                if message is not None and "method" in message:
-                    self._heard(message)
+            self._heard(chunk)
         self.ended.set()
         self._endpoint.close("the agent is gone")
 
-    def _heard(self, message: Json) -> None:
+    def _heard(self, data: bytes) -> None:
+        for _, message in self._endpoint.feed(data):
+            if message is not None and "method" in message:
+                self._handle(message)
+
+    def _handle(self, message: Json) -> None:
         params = message.get("params")
         if "id" in message:
             self._tasks.start_soon(self._answer, message["id"], str(message["method"]), params or {})
