@@ -15,7 +15,7 @@ from pathlib import Path
 from snapshot_plugin.errors import Conflict, SessionLocked, SnapshotNotFound
 from snapshot_plugin.model.ids import dated, dirname_of, new_id, session_id_of, time_of
 from snapshot_plugin.store.base import Trashed
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, is_segment
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, SPOOL_FILES, is_segment
 from snapshot_plugin.system.files import (
     disk_errors,
     locked,
@@ -120,7 +120,7 @@ class TrashDir:
                 session_id=session_id,
                 hint="restore the old one under another id, or delete the new one first",
             )
-        if set(names) <= {".lock", LEASE, LEASE_GATE, SPOOL}:  # they hold and protect nothing
+        if set(names) <= {".lock", LEASE, LEASE_GATE, *SPOOL_FILES}:  # they hold and protect nothing
             shutil.rmtree(place)
         else:
             place.rename(self._trash / f"{place.name}.{new_id()}")
@@ -188,7 +188,7 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
 
 
 def _has_records(spool: Path) -> bool:
-    """Whether a spool has more than its header, which is numbers and one line of JSON."""
+    """Whether a spool has more than the header of one that was emptied: numbers and one line of JSON."""
     try:
         with spool.open("rb") as file:
             file.seek(_SPOOL_NUMBERS)

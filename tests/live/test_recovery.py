@@ -26,8 +26,7 @@ from snapshot_plugin import (
 from snapshot_plugin.live.lease import FilePlace, Lease, Owner, lease_of
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.live.storing import run_async
 from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.operations.session_rows import session_rows
