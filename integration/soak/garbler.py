@@ -33,8 +33,7 @@ from integration.soak.watched import Ended, WatchedDisk, in_one_thread
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.errors import Damaged, SnapshotError, SnapshotNotFound
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 
 __all__ = ["PROGRAM", "lives"]
 
@@ -169,7 +168,7 @@ async def _assess_life(root: Path, key: str | None, done: int, tally: Tally) -> 
 
 
 class _SpoolLife:
-    """A spool in use: records are appended, flushed, and dropped once a snapshot contains them."""
+    """A spool in use: records are appended, flushed, and dropped once a snapshot contains them; owners change."""
 
     def __init__(self, keys: SessionKeys | None, chance: random.Random) -> None:
         self._keys, self._chance = keys, chance
@@ -179,17 +178,28 @@ class _SpoolLife:
         """Up to here they were flushed."""
 
     async def work(self, root: Path, acknowledge: Acknowledge) -> None:
+        spool = self._opened(root)
+        try:
+            for _ in range(30):
+                number = spool.append({"text": "x" * self._chance.randrange(900)})
+                if self._chance.random() < 0.4:
+                    spool.flush()
+                    self.promised = number
+                    acknowledge(number, number)
+                if self._chance.random() < 0.3:
+                    some = self._chance.randrange(self.contained, number + 1)
+                    self.contained = self._chance.choice((some, number))
+                    spool.truncate(self.contained)
+                if self._chance.random() < 0.1:
+                    spool.close()
+                    spool = self._opened(root)
+        finally:
+            spool._leave_to_parent()  # noqa: SLF001 — the files of a killed process are closed
+
+    def _opened(self, root: Path) -> Spool:
         spool = Spool.open(root, session_id=SESSION, keys=self._keys)
         spool.truncate(self.contained)
-        for _ in range(30):
-            number = spool.append({"text": "x" * self._chance.randrange(900)})
-            if self._chance.random() < 0.4:
-                spool.flush()
-                self.promised = number
-                acknowledge(number, number)
-            if self._chance.random() < 0.3:
-                self.contained = self._chance.randrange(self.contained, number + 1)
-                spool.truncate(self.contained)
+        return spool
 
     def missing(self, root: Path) -> set[int]:
         """What was promised and is not there."""

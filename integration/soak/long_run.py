@@ -19,6 +19,7 @@ from integration.soak.conversation import Conversation, Gone
 from integration.soak.mutations import Mutation, leaking, never_emptied, nothing
 from integration.soak.program import Case, Program, Tally
 from snapshot_plugin.model.ids import dirname_of
+from snapshot_plugin.store.filenames import SPOOL_FILES
 
 __all__ = ["PROGRAM", "Sample", "cases", "judge"]
 
@@ -56,24 +57,24 @@ class Sample:
 
 def _sample(talk: Conversation, patience: float) -> Sample:
     process, session = Path(f"/proc/{talk.client.pid}"), talk.store / "sessions" / dirname_of(talk.session_id)
-    _settle(session / "live", patience)
+    _settle(session, patience)
     resident = next(line for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS"))
     files = {file.name: file.stat().st_size for file in session.iterdir() if file.is_file()}
-    expected = {".lock", ".lease", ".lease.gate", "live"}
+    expected = {".lock", ".lease", ".lease.gate", *SPOOL_FILES}
     return Sample(
         turns=len(talk.turns),
         memory=int(resident.split()[1]) / 1024,
         handles=len(list((process / "fd").iterdir())),
         store=sum(size for name, size in files.items() if name.endswith(".snap.gz")),
-        spool=files.get("live", 0),
+        spool=sum(files.get(name, 0) for name in SPOOL_FILES),
         extra=len([name for name in files if name not in expected and not name.endswith(".snap.gz")]),
         said=sum(len(turn.prompt) + len(turn.seen()) for turn in talk.turns),
     )
 
 
-def _settle(spool: Path, patience: float) -> None:
-    deadline = time.monotonic() + patience
-    while spool.stat().st_size > _LIMITS["spool"] and time.monotonic() < deadline:
+def _settle(session: Path, patience: float) -> None:
+    deadline, spool = time.monotonic() + patience, [session / name for name in SPOOL_FILES]
+    while sum(file.stat().st_size for file in spool) > _LIMITS["spool"] and time.monotonic() < deadline:
         time.sleep(0.05)
 
 

@@ -202,11 +202,6 @@ class StoredDocument:
         except (ValueError, KeyError, TypeError) as error:
             raise SnapshotCorrupted("a frame has no summary") from error
 
-    def root(self, digest: Digest) -> str:
-        """The root, computed from the lines."""
-        chain = chain_from(CHAIN_START, map(digest, self.messages), digest)
-        return root_of(chain[-1] if chain else CHAIN_START, map(digest, self.sections.values()), digest)
-
     def raw(self, session_id: str) -> dict[str, Any]:
         """The snapshot as plain data of its own version, except for messages that were parsed ahead."""
         return self._parsed(session_id, self._messages)

@@ -7,7 +7,7 @@
 `rows`        leases and spools in a database
 `place`       which of the two a store has; holds a session briefly, to change more than its conversation
 `owners`      which sessions are live, and whose owner died, without importing `lease`
-`spool`       the records since the last snapshot, in one file (`spool_format`: how its bytes are read)
+`spool`       the records since the last snapshot, in two files that take turns
 `session`     `LiveSession`: leased, spooled, reduced, saved; lists how each failure is handled
 `storing`     its lease and spool; saving after another process wrote, deleted or damaged the session
 `blocking`    a store that has only asynchronous methods, as plain calls

@@ -26,12 +26,11 @@ from pydantic import ValidationError
 from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import Record, read_spool, spool_has_records, unsaved
+from snapshot_plugin.live.spool import Record, Spool, read_spool, spool_has_records, unsaved
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES
 from snapshot_plugin.system import forks
 from snapshot_plugin.system.files import disk_errors, locked, try_lock, unlock, write_all
 
@@ -234,7 +233,7 @@ forks.in_child(_forget_in_child)
 
 
 class FilePlace:
-    """Leases and spools as files in the session's directory: ``.lease``, ``.lease.gate``, ``live``."""
+    """Leases and spools as files in the session's directory: ``.lease``, ``.lease.gate``, ``live``, ``live.1``."""
 
     def __init__(self, store: LocalPlace) -> None:
         self._store = store
@@ -286,11 +285,12 @@ class FilePlace:
     def spool_mark(self, session_id: str) -> tuple[int, ...]:
         """See `LivePlace`."""
         directory = self._existing(session_id)
-        try:
-            about = (directory / "live").stat() if directory else None
-        except OSError:
-            return ()
-        return (about.st_size, about.st_mtime_ns) if about else ()
+        mark: list[int] = []
+        for file in [directory / name for name in SPOOL_FILES] if directory else ():
+            with contextlib.suppress(OSError):
+                about = file.stat()
+                mark += (about.st_size, about.st_mtime_ns)
+        return tuple(mark)
 
     def records(self, session_id: str) -> Sequence[Record]:
         """See `LivePlace`."""
@@ -363,7 +363,7 @@ class FileHold:
     def set_aside(self, after: int) -> str | None:
         """See `Hold`."""
         self._found = ()
-        return str(self._spool.keep_aside(after))
+        return self._spool.keep_aside(after)
 
     def release(self) -> None:
         """See `Hold`."""

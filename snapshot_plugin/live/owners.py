@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from snapshot_plugin.errors import SnapshotError
 from snapshot_plugin.model.ids import dirname_of, session_id_of, short_id
+from snapshot_plugin.store.filenames import SPOOL, SPOOL_FILES
 
 if TYPE_CHECKING:
     from snapshot_plugin.live.lease import Owner
@@ -57,9 +58,9 @@ def sessions_of(root: Path) -> list[str]:
 
 def _whole(root: Path, short: str) -> str:
     """The id that was shortened to *short*; its spool has it. Without a spool, *short* itself."""
-    from snapshot_plugin.live.spool_format import NAME, session_in  # noqa: PLC0415 — few ids are long
+    from snapshot_plugin.live.spool import session_in  # noqa: PLC0415 — few ids are long
 
-    found = session_in(root / "sessions" / dirname_of(short) / NAME)
+    found = session_in(root / "sessions" / dirname_of(short) / SPOOL)
     return found if found is not None and short_id(found) == short else short
 
 
@@ -83,6 +84,6 @@ def _ownership(directory: Path) -> Ownership:
 
 def _last_sign(directory: Path) -> datetime:
     """When the owner last wrote to the spool or, if it never did, when it took the session."""
-    spool = directory / "live"
-    newest = max((directory / ".lease").stat().st_mtime, spool.stat().st_mtime if spool.exists() else 0)
+    files = [directory / ".lease", *(path for name in SPOOL_FILES if (path := directory / name).exists())]
+    newest = max(file.stat().st_mtime for file in files)
     return datetime.fromtimestamp(newest, UTC)

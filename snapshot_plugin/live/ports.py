@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from snapshot_plugin.live.spool_format import Record
+from snapshot_plugin.live.spool import Record
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.model.times import utc_now
 from snapshot_plugin.system import forks

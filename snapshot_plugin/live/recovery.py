@@ -21,7 +21,7 @@ from snapshot_plugin.live.blocking import blocking_store, in_thread_with
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.place import place_of
 from snapshot_plugin.live.ports import Hold, LivePlace, Record, Reduce
-from snapshot_plugin.live.spool_format import unsaved
+from snapshot_plugin.live.spool import unsaved
 from snapshot_plugin.model.content import TextBlock
 from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot, upto_of, with_upto

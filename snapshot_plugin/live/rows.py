@@ -20,8 +20,7 @@ from snapshot_plugin.errors import (
 from snapshot_plugin.live.lease import Owner
 from snapshot_plugin.live.owners import Ownership
 from snapshot_plugin.live.ports import Record
-from snapshot_plugin.live.spool import encoded
-from snapshot_plugin.live.spool_format import Sealing, unsaved
+from snapshot_plugin.live.spool import Sealing, encoded, unsaved
 from snapshot_plugin.model.ids import short_id
 from snapshot_plugin.store.postgres.outcomes import Held, LostConnection, Taken
 from snapshot_plugin.system import forks, sockets

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of, time_of
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, is_segment, present
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES, is_segment, present
 from snapshot_plugin.store.log import Area, FileChanged, FrameLog, Segment, SmallFile, file_of
 from snapshot_plugin.store.segments import SegmentFiles, read_segment
 from snapshot_plugin.store.trash import area_of, in_use, no_such_entry, taken, unrecovered
@@ -125,7 +125,7 @@ class SessionDirectories(SegmentFiles, FrameLog):
         names = [path.name for path in place.iterdir()]
         if any(is_segment(name) and (place / name).stat().st_size for name in names):
             raise taken(session_id)
-        if set(names) <= {".lock", LEASE, LEASE_GATE, SPOOL}:  # they hold and protect nothing
+        if set(names) <= {".lock", LEASE, LEASE_GATE, *SPOOL_FILES}:  # they hold and protect nothing
             shutil.rmtree(place)
         else:
             place.rename(self._trash / f"{place.name}.{new_id()}")
@@ -211,7 +211,7 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
                 lease = os.open(place / LEASE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 if not try_lock(lease):
                     raise in_use(session_id)
-            if _has_records(place / SPOOL):
+            if any(_has_records(place / name) for name in SPOOL_FILES):
                 raise unrecovered(session_id)
             yield
         finally:
@@ -220,7 +220,7 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
 
 
 def _has_records(spool: Path) -> bool:
-    """Whether a spool has more than its header, which is numbers and one line of JSON."""
+    """Whether a file of a spool has more than its header, which is numbers and one line of JSON."""
     try:
         with spool.open("rb") as file:
             file.seek(_SPOOL_NUMBERS)

@@ -12,9 +12,21 @@ from snapshot_plugin.errors import InvalidSessionId
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.store.log import SessionEntry, undisturbed
 
-__all__ = ["LEASE", "LEASE_GATE", "SPOOL", "SegmentFile", "called", "covers", "is_segment", "present", "session_at"]
+__all__ = [
+    "LEASE",
+    "LEASE_GATE",
+    "SPOOL",
+    "SPOOL_FILES",
+    "SegmentFile",
+    "called",
+    "covers",
+    "is_segment",
+    "present",
+    "session_at",
+]
 
 LEASE, LEASE_GATE, SPOOL = ".lease", ".lease.gate", "live"
+SPOOL_FILES = (SPOOL, f"{SPOOL}.1")
 """The files of a live session; `snapshot_plugin.live` writes them."""
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")

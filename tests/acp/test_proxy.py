@@ -162,7 +162,7 @@ class TestRelay:
             client.initialize()
             session_id = client.request("session/new", {"cwd": "/", "mcpServers": [server]})["sessionId"]
             client.prompt(session_id, "say hi")
-            spooled = b"".join(file.read_bytes() for file in tmp_path.rglob("live"))
+            spooled = b"".join(file.read_bytes() for file in tmp_path.rglob("live*"))
             assert b'"db"' in spooled, "the spool holds the session, a moment before the snapshot"
             assert b"SECRET" not in spooled
             client.hang_up()

@@ -17,8 +17,7 @@ from acp._transport import Transport
 
 from snapshot_plugin import FilesystemStore
 from snapshot_plugin.live.session import LiveSession
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.system.files import sync_data
 from tests.acp_sdk.agents.scripted import RememberingAgent, ScriptedAgent
 from tests.acp_sdk.agents.updates import tool_begins

@@ -17,7 +17,7 @@ from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, Snapshot
 from snapshot_plugin.acp.hosts.sdk_client import record
 from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import Lease, Owner
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import read_spool
 from snapshot_plugin.manager.ports import utc_now
 from snapshot_plugin.system import files
 from tests.acp.proxied import proxied

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from snapshot_plugin import SnapshotCorrupted
 from snapshot_plugin.codec.document import (
+    CHAIN_START,
     StoredDocument,
+    chain_from,
     message_line,
     meta_line,
     parsed,
     plain_digest,
     removed,
+    root_of,
     section_key,
     section_line,
 )
@@ -91,8 +94,9 @@ def test_root_is_the_digest_chain_of_the_format_page() -> None:
 
     chain = d(d(bytes(32) + d(messages[0])) + d(messages[1]))
     state = d(b"".join(sorted(map(d, sections))))
-    assert document.root(plain_digest) == d(chain + state).hex()
-    assert StoredDocument().root(plain_digest) == d(bytes(32) + d(b"")).hex()
+    links = chain_from(CHAIN_START, map(plain_digest, document.messages), plain_digest)
+    assert root_of(links[-1], map(plain_digest, document.sections.values()), plain_digest) == d(chain + state).hex()
+    assert root_of(CHAIN_START, (), plain_digest) == d(bytes(32) + d(b"")).hex()
 
 
 @pytest.mark.parametrize(

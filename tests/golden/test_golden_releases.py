@@ -60,7 +60,10 @@ def left(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_every_file_of_a_release_is_pinned() -> None:
     pinned = {line.split("  ", 1)[1] for line in (GOLDEN / "MANIFEST.sha256").read_text("utf-8").splitlines()}
-    present = {path.relative_to(GOLDEN).as_posix() for path in (GOLDEN / "releases").rglob("*") if path.is_file()}
+    folders = (GOLDEN / "releases", GOLDEN / "spools")
+    present = {
+        path.relative_to(GOLDEN).as_posix() for each in folders for path in each.rglob("*") if path.is_file()
+    }
 
     assert len(CASES) == 4
     assert present <= pinned
@@ -100,6 +103,33 @@ def test_spools_that_a_release_left_are_recovered(left: Left, asnap: Asnap) -> N
     place = place_of(left.store())
     assert place is not None
     assert list(place.abandoned()) == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "encrypted"])
+@pytest.mark.parametrize("release", ["0.1.0", "0.2.0"])
+def test_records_after_those_that_a_release_dropped_are_recovered_once(
+    release: str,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asnap: Asnap,  # noqa: F811
+) -> None:
+    place = shutil.copytree(GOLDEN / "spools" / release, tmp_path / "spools")
+    (place / "key.txt").chmod(0o600)
+    monkeypatch.setenv("ASNAP_STORE", str(place / kind))
+    if kind == "encrypted":
+        monkeypatch.setenv("ASNAP_KEY_FILE", str(place / "key.txt"))
+
+    ran = asnap("recover", "--json")
+
+    assert {
+        each["session_id"]: (each["records"], each["problem"]) for each in ran.json["sessions"]
+    } == dict.fromkeys(("in-place", "replaced", "about-to-be-replaced"), (2, None))
+    key = KeyFile(place / "key.txt") if kind == "encrypted" else None
+    with FilesystemStore(place / kind, key=key, create=False).sync as store:
+        for meta in store.list():
+            words = [message.text for message in store.load(meta.session_id).messages]
+            assert words == [f"word {number}" for number in range(1, 6)]
 
 
 def test_the_trash_of_a_release_comes_back_or_is_purged(left: Left) -> None:

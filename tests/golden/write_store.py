@@ -20,7 +20,15 @@ from typing import Any
 import anyio
 
 from snapshot_plugin import FilesystemStore, RetentionPolicy, SessionSnapshot, SnapshotMeta
-from snapshot_plugin.codec.document import GROUPS, StoredDocument, plain_digest, section_line
+from snapshot_plugin.codec.document import (
+    CHAIN_START,
+    GROUPS,
+    StoredDocument,
+    chain_from,
+    plain_digest,
+    root_of,
+    section_line,
+)
 from snapshot_plugin.codec.frame import Header, encode_frame
 from snapshot_plugin.codec.sources import KeyFile, KeySource
 from snapshot_plugin.model import new_id
@@ -85,7 +93,9 @@ def version_1_frames(store: FilesystemStore, session_id: str, clock: FixedClock)
             at=len(document.messages), insert=len(said), t=rfc3339(clock()), w=new_id(),
         )  # fmt: skip
         document.apply(header, payload)
-        prev = document.root(keys.digest if keys else plain_digest)
+        digest = keys.digest if keys else plain_digest
+        chain = chain_from(CHAIN_START, map(digest, document.messages), digest)
+        prev = root_of(chain[-1] if chain else CHAIN_START, map(digest, document.sections.values()), digest)
         frames.append(encode_frame(header._replace(root=prev), payload, keys))
     return frames
 

@@ -158,6 +158,6 @@ def _is_stored(place: Path, session_id: str) -> bool:
     """Whether a snapshot contains the answer and the spool no longer does."""
     try:
         is_saved = any(message.role == "assistant" for message in stored(place, session_id).messages)
-        return is_saved and all(spool.stat().st_size < _SMALL for spool in (place / "store").rglob("live"))
+        return is_saved and all(spool.stat().st_size < _SMALL for spool in (place / "store").rglob("live*"))
     except Exception:  # noqa: BLE001 — not yet
         return False

@@ -27,8 +27,7 @@ from snapshot_plugin.live.blocking import blocking_store, in_thread_with
 from snapshot_plugin.live.lease import FilePlace, Lease, Owner, lease_of
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import Recovered, recover, recover_hold, reduce_messages, upto_of, with_upto
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.model import TextBlock, ToolCallBlock
 from snapshot_plugin.operations.sessions import session_rows
 from tests.manager.processes import PATIENCE, heard, output_of, python

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from snapshot_plugin import FilesystemStore, SnapshotManager
-from snapshot_plugin.live import spool, spool_format
+from snapshot_plugin.live import spool
 from snapshot_plugin.live.lease import FilePlace, Lease, Owner
 from snapshot_plugin.live.ports import Record
 from snapshot_plugin.live.recovery import KNOWN, reduced
@@ -58,7 +58,7 @@ def test_plain_manager_recovers_acp_sessions_and_names_unknown_reducers(tmp_path
         "unknown 0 no reducer is known for records of provider type 'chess'",
         "acp ['Why?', 'Because of the rain.']",
     ]
-    assert spool_format.read_spool(store.session_dir("unknown"), session_id="unknown").records
+    assert spool.read_spool(store.session_dir("unknown"), session_id="unknown").records
 
 
 @pytest.mark.parametrize("provider_type", KNOWN)
@@ -69,9 +69,9 @@ def test_every_known_reducer_can_be_imported(provider_type: str) -> None:
 
 @pytest.mark.anyio
 async def test_recovery_reads_a_spool_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, reads = spool_format.file_bytes, []
+    read, reads = spool._read_files, []
 
-    def counted(directory: Path, session_id: str) -> bytes | None:
+    def counted(directory: Path, session_id: str) -> list[bytes]:
         reads.append(session_id)
         return read(directory, session_id)
 
@@ -79,8 +79,7 @@ async def test_recovery_reads_a_spool_once(tmp_path: Path, monkeypatch: pytest.M
         spooled(store, "left", {"message": {"role": "user", "content": "hello"}})
         await store.save(blank("stopped"))
         Lease.acquire(store.session_dir("stopped"), Owner.this_process(since=NOW)).release()
-        for module in (spool, spool_format):
-            monkeypatch.setattr(module, "file_bytes", counted)
+        monkeypatch.setattr(spool, "_read_files", counted)
         (found,) = await SnapshotManager(store).recover()
         assert (found.session_id, found.records, found.problem) == ("left", 1, None)
     assert reads == ["left"]

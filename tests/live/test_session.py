@@ -26,8 +26,7 @@ from snapshot_plugin.live.events import Event, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.live.lease import FileHold, FilePlace
 from snapshot_plugin.live.session import LiveSession
 from snapshot_plugin.live.sessions import LiveSessions
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.testing import Fault, FaultyStore
 from tests.live.events import LONG, NOW, PATIENCE, Said, blank, reduce_said, texts
 

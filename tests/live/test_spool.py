@@ -17,13 +17,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot_plugin import InvalidInput, InvalidSnapshotVersion, KeyMissing, StoreUnavailable, WrongKey
+from snapshot_plugin import (
+    InvalidInput,
+    InvalidSnapshotVersion,
+    KeyMissing,
+    SnapshotCorrupted,
+    StoreUnavailable,
+    WrongKey,
+)
 from snapshot_plugin.codec.encrypt import SessionKeys
 from snapshot_plugin.codec.keys import Keyset
 from snapshot_plugin.live import spool as spool_module
 from snapshot_plugin.live.ports import Record
-from snapshot_plugin.live.spool import Spool, framed
-from snapshot_plugin.live.spool_format import RawRecord, header, read_spool, scan, seed_of
+from snapshot_plugin.live.spool import (
+    RawRecord,
+    Spool,
+    framed,
+    header,
+    read_spool,
+    scan,
+    seed_of,
+    spool_has_records,
+    unsaved,
+)
 from tests.manager.processes import PATIENCE, heard, output_of, python
 from tests.tries import tries
 
@@ -68,7 +84,8 @@ def test_records_round_trip(tmp_path: Path, keys: SessionKeys | None) -> None:
 
 
 def test_missing_spool_reads_as_empty(tmp_path: Path) -> None:
-    assert read_spool(tmp_path, session_id=SID) == ((), False, None, 0)
+    found = read_spool(tmp_path, session_id=SID)
+    assert (found.records, found.torn, found.damage, found.base) == ((), False, None, 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,18 +166,23 @@ def test_truncate_drops_records_up_to_the_given_number(
     assert n == max(3, upto) + 1
     spool.close()
     assert numbers(tmp_path, keys) == [*left, n]
-    assert not (tmp_path / "live.tmp").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["live", "live.1"]
 
 
-def test_truncate_frees_disk_space(tmp_path: Path) -> None:
+def size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+def test_truncate_frees_disk_space_also_if_records_come_during_every_save(tmp_path: Path) -> None:
     spool = Spool.open(tmp_path, session_id=SID)
-    empty = (tmp_path / "live").stat().st_size
+    empty = size(tmp_path)
     for _ in range(20):
-        spool.append({"text": "x" * 100_000})
-    spool.truncate(19)
-    assert (tmp_path / "live").stat().st_size < empty + 110_000
-    spool.truncate(20)
-    assert (tmp_path / "live").stat().st_size == empty
+        for _ in range(3):
+            spool.append({"text": "x" * 10_000})
+        spool.truncate(spool.last - 1)
+        assert size(tmp_path) < empty + 2 * 3 * 11_000
+    spool.truncate(spool.last)
+    assert size(tmp_path) == empty
     spool.close()
 
 
@@ -186,9 +208,9 @@ def test_any_sequence_of_calls_matches_a_list_model(
             last = max(last, int(step))
             model = [n for n in model if n > int(step)]
         assert spool.last == last
-        assert [(r.n, r.data) for r in read_spool(directory, session_id=SID).records] == [
-            (n, {"n": n}) for n in model
-        ]
+        found = [(r.n, r.data) for r in read_spool(directory, session_id=SID).records]
+        assert found[len(found) - len(model) :] == [(n, {"n": n}) for n in model]
+        assert [n for n, _ in found] == list(range(last - len(found) + 1, last + 1))  # no gap before them either
     spool.close()
 
 
@@ -211,7 +233,9 @@ def test_concurrent_append_flush_and_truncate_lose_nothing(tmp_path: Path) -> No
     writer.join(PATIENCE)
     spool.close()
     contents = read_spool(tmp_path, session_id=SID)
-    assert [(r.n, r.data["i"]) for r in contents.records] == [(n, n) for n in range(101, 401)]
+    first = contents.records[0].n
+    assert first <= 101
+    assert [(r.n, r.data["i"]) for r in contents.records] == [(n, n) for n in range(first, 401)]
 
 
 # --- kill -9 -----------------------------------------------------------------------------------------------------
@@ -241,9 +265,9 @@ def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
 CRASHING_TRUNCATE = """
     import itertools, json, os, pathlib, shutil, signal, sys
     from snapshot_plugin.live.spool import Spool
-    from snapshot_plugin.live.spool_format import read_spool
+    from snapshot_plugin.live.spool import read_spool
 
-    root, upto, size = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    root, upto, before = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
     def die_before_call(k):
         calls = itertools.count()
@@ -264,8 +288,10 @@ CRASHING_TRUNCATE = """
         child = os.fork()
         if child == 0:
             spool = Spool.open(directory, session_id="session-1")
-            for i in range(5):
-                spool.append({"i": "x" * size})
+            for i in range(1, 6):
+                spool.append({"i": i})
+                if i == before + 1:
+                    spool.truncate(before)  # the last two or three go to the other file
             die_before_call(k)
             spool.truncate(upto)
             os._exit(0)
@@ -282,13 +308,15 @@ CRASHING_TRUNCATE = """
 
 @pytest.mark.requirement("MANAGER-SPOOL-TRUNCATE")
 @pytest.mark.parametrize(("upto", "new"), [(5, []), (3, [4, 5]), (9, [])], ids=["all", "some", "beyond"])
-@pytest.mark.parametrize("size", [10, 100_000], ids=["in place", "in a new file"])
-def test_kill_at_any_step_of_truncate_leaves_the_old_or_new_file(
-    tmp_path: Path, upto: int, new: list[int], size: int
+@pytest.mark.parametrize("before", [0, 2], ids=["one file", "both files"])
+def test_kill_at_any_step_of_truncate_leaves_all_or_none_of_the_records(
+    tmp_path: Path, upto: int, new: list[int], before: int
 ) -> None:
-    old = [1, 2, 3, 4, 5]
-    runs = [json.loads(line) for line in output_of(CRASHING_TRUNCATE, tmp_path, upto, size)]
-    assert len(runs) > (5 if new and size > 10 else 1)
+    if before and new:
+        upto, new = 4, [5]
+    old = [1, 2, 3, 4, 5][before:]
+    runs = [json.loads(line) for line in output_of(CRASHING_TRUNCATE, tmp_path, upto, before)]
+    assert len(runs) > 2
     assert runs[-1][:2] == [False, new]
     assert runs[0][:2] == [True, old]
     for _killed, left, torn, damage, n, after in runs:
@@ -316,7 +344,7 @@ def test_file_cut_at_any_length_gives_the_records_before_the_cut(tmp_path: Path,
         found = read_spool(tmp_path, session_id=SID, keys=keys)
         assert list(found.records) == records[: len(found.records)]
         assert len(found.records) == max(0, sum(end <= length for end in boundaries) - 1)
-        assert found.torn == (length not in boundaries)
+        assert found.torn == (length not in {0, *boundaries})
         assert found.damage is None
 
 
@@ -350,7 +378,7 @@ def test_opening_a_damaged_spool_quarantines_it_and_continues_after_the_intact_r
         damaged, before = live.read_bytes(), read_spool(tmp_path, session_id=SID, keys=keys).records
         spool = Spool.open(tmp_path, session_id=SID, keys=keys)
         assert spool.set_aside is not None
-        assert spool.set_aside.read_bytes() == damaged
+        assert Path(spool.set_aside).read_bytes() == damaged
         new = spool.append({"new": True})
         spool.close()
         assert new == len(before) + 1
@@ -413,7 +441,7 @@ def test_a_complete_record_that_is_not_a_json_object_is_damage(tmp_path: Path) -
 @pytest.mark.requirement("MANAGER-SPOOL-VERSION")
 def test_a_spool_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     filled(tmp_path, 1)
-    newer = b"ASNAPSP2" + (tmp_path / "live").read_bytes()[8:]
+    newer = b"ASNAPSP3" + (tmp_path / "live").read_bytes()[8:]
     write(tmp_path, newer)
     with pytest.raises(InvalidSnapshotVersion):
         read_spool(tmp_path, session_id=SID)
@@ -426,10 +454,10 @@ def test_quarantined_spool_is_kept_whole_and_a_new_one_begins(tmp_path: Path) ->
     filled(tmp_path, 2)
     whole = (tmp_path / "live").read_bytes()
     spool = Spool.open(tmp_path, session_id=SID)
-    assert spool.keep_aside(1).read_bytes() == whole
+    assert Path(spool.keep_aside(1)).read_bytes() == whole
     assert read_spool(tmp_path, session_id=SID).records == ()
     assert spool.append({"n": 3}) == 3
-    assert spool.keep_aside(9).name == "live.aside-2"
+    assert spool.keep_aside(9) == str(tmp_path / "live.aside-2")
     assert spool.append({"n": 10}) == 10
     spool.close()
 
@@ -528,7 +556,7 @@ FULL_DISK = """
     import json, os, pathlib, resource, sys
     from snapshot_plugin.errors import StoreUnavailable
     from snapshot_plugin.live.spool import Spool
-    from snapshot_plugin.live.spool_format import read_spool
+    from snapshot_plugin.live.spool import read_spool
 
     directory = pathlib.Path(sys.argv[1])
     spool = Spool.open(directory, session_id="session-1")
@@ -605,17 +633,17 @@ def test_full_disk_loses_only_the_refused_records(small_disk: Path, keys: Sessio
     assert numbers(small_disk, keys) == [full + 1]
 
 
-def test_truncate_on_a_full_disk_keeps_the_old_content(small_disk: Path) -> None:
+def test_truncate_needs_no_room_on_a_full_disk(small_disk: Path) -> None:
     spool = Spool.open(small_disk, session_id=SID)
     full = fill_up(spool)
+    spool.truncate(20)
+    assert numbers(small_disk) == list(range(21, full + 1))
     with pytest.raises(StoreUnavailable):
-        spool.truncate(20)
-    assert numbers(small_disk) == list(range(1, full + 1))
-    spool.truncate(1)  # too little to give back: that needs no room
-    assert numbers(small_disk) == list(range(2, full + 1))
-    assert not (small_disk / "live.tmp").exists()
+        spool.append({"text": "x" * 5000})
+    assert numbers(small_disk) == list(range(21, full + 1))
     spool.truncate(full)
     assert numbers(small_disk) == []
+    assert spool.append({"text": "x" * 5000}) == full + 1
     spool.close()
 
 
@@ -647,77 +675,180 @@ def test_tail_that_could_not_be_rolled_back_is_cut_before_the_next_append(
     assert numbers(tmp_path) == [1, 2]
 
 
-def test_after_a_failed_sync_only_a_new_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
+def test_after_a_failed_sync_every_flush_fails_until_the_file_is_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
 
     def sync(fail: bool) -> Callable[[int], None]:
         def sync_data(fd: int) -> None:
-            synced.append(os.fstat(fd).st_ino)
+            synced.append(names[os.fstat(fd).st_ino])
             if fail:
                 raise OSError(5, "input/output error")
 
         return sync_data
 
     spool = Spool.open(tmp_path, session_id=SID)
+    names = {path.stat().st_ino: path.name for path in tmp_path.iterdir()}
     spool.append({"i": 1})
     monkeypatch.setattr(spool_module, "sync_data", sync(fail=True))
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
             spool.flush()
-    assert len(synced) == 1
     monkeypatch.setattr(spool_module, "sync_data", sync(fail=False))
     assert spool.append({"i": 2}) == 2
-    spool.truncate(2)
+    spool.truncate(1)  # the second record is still in the file whose sync failed
     assert spool.append({"i": 3}) == 3
+    with pytest.raises(StoreUnavailable):
+        spool.flush()
+    assert synced == ["live"]
+    spool.truncate(2)
     spool.flush()
-    spool.flush()
-    assert len(synced) == len(set(synced)) == 2
+    assert sorted(synced[1:]) == ["live", "live.1"]
     spool.close()
     assert numbers(tmp_path) == [3]
 
 
-def test_a_new_file_is_synced_together_with_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(spool_module, "sync_dir", synced.append)
     spool = Spool.open(tmp_path, session_id=SID)
-
-    def directory_syncs_of_a_flush() -> int:
-        before = len(synced)
-        spool.append({"text": "x" * 100_000})
+    for step in range(6):
+        spool.append({"step": step})
         spool.append({})
         spool.flush()
-        return len(synced) - before
-
-    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
-    spool.truncate(spool.last - 1)
-    assert [directory_syncs_of_a_flush(), directory_syncs_of_a_flush()] == [1, 0]
-    spool.truncate(spool.last)
-    assert directory_syncs_of_a_flush() == 0
+        spool.truncate(spool.last - step % 2)
+    assert synced == [tmp_path]
     spool.close()
 
 
-def test_truncate_during_a_flush_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flush syncs the old file while the truncate puts a new one in its place: sync that one too."""
-    begun, go_on, synced = threading.Event(), threading.Event(), []
+# --- two files ---------------------------------------------------------------------------------------------------
 
-    def sync(fd: int) -> None:
-        synced.append(os.fstat(fd).st_ino)
-        if len(synced) == 1:
-            begun.set()
-            assert go_on.wait(30)
 
+def left_in_both(directory: Path, keys: SessionKeys | None = None) -> None:
+    """Records 1 to 3 in ``live``, of which a snapshot has the first, and 4 to 5 in ``live.1``."""
+    spool = Spool.open(directory, session_id=SID, keys=keys)
+    for i in range(1, 4):
+        spool.append({"i": i})
+    spool.truncate(1)
+    for i in range(4, 6):
+        spool.append({"i": i})
+    spool.close()
+
+
+def test_records_in_both_files_are_found_and_continued(tmp_path: Path, keys: SessionKeys | None) -> None:
+    left_in_both(tmp_path, keys)
+    for name in ("live", "live.1"):
+        assert len(scan((tmp_path / name).read_bytes(), SID).records) == {"live": 3, "live.1": 2}[name]
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+    assert [(record.n, record.data) for record in spool.found] == [(n, {"i": n}) for n in range(2, 6)]
+    assert spool.append({"i": 6}) == 6
+    spool.truncate(3)
+    assert numbers(tmp_path, keys) == [4, 5, 6]
+    spool.close()
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-DAMAGE", "MANAGER-SPOOL-ASIDE")
+def test_records_after_damage_in_the_other_file_are_set_aside_with_it(
+    tmp_path: Path, keys: SessionKeys | None
+) -> None:
+    left_in_both(tmp_path, keys)
+    files = {name: (tmp_path / name).read_bytes() for name in ("live", "live.1")}
+    third = scan(files["live"], SID).records[2]
+    damaged = bytearray(files["live"])
+    damaged[third.start + 18] ^= 1
+    write(tmp_path, bytes(damaged))
+    assert [record.n for record in read_spool(tmp_path, session_id=SID, keys=keys).records] == [2]
+    spool = Spool.open(tmp_path, session_id=SID, keys=keys)
+    assert spool.damage is not None
+    assert spool.set_aside == f"{tmp_path / 'live.aside-1'} and {tmp_path / 'live.aside-2'}"
+    assert (tmp_path / "live.aside-1").read_bytes() == damaged
+    assert (tmp_path / "live.aside-2").read_bytes() == files["live.1"]
+    assert spool.append({}) == 3
+    spool.close()
+    assert numbers(tmp_path, keys) == [2, 3]
+
+
+def test_a_file_that_is_gone_is_noticed_by_the_numbers(tmp_path: Path) -> None:
+    left_in_both(tmp_path)
+    (tmp_path / "live").unlink()
+    found = read_spool(tmp_path, session_id=SID)
+    assert [record.n for record in found.records] == [4, 5]
+    with pytest.raises(SnapshotCorrupted):
+        unsaved(found.records, 1, SID)
+
+
+def old_file(directory: Path, base: int, *numbers: int) -> None:
+    """What releases before 0.3.0 write."""
+    begin = header(SID, base=base, sealed=False, version=1)
+    write(directory, begin + b"".join(framed(n, b"{}", seed_of(SID)) for n in numbers))
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-VERSION")
+def test_older_releases_read_a_spool_that_was_emptied_and_refuse_one_that_was_not(tmp_path: Path) -> None:
+    left_in_both(tmp_path)
+    assert (tmp_path / "live").read_bytes().startswith(b"ASNAPSP2")
+    assert spool_has_records(tmp_path, SID)
     spool = Spool.open(tmp_path, session_id=SID)
-    for _ in range(2):
-        spool.append({"text": "x" * 100_000})
-    monkeypatch.setattr(spool_module, "sync_data", sync)
-    flush, truncate = threading.Thread(target=spool.flush), threading.Thread(target=spool.truncate, args=(1,))
-    flush.start()
-    assert begun.wait(30)
-    truncate.start()
-    truncate.join(0.2)  # it either waits for the flush, or is done by then
-    go_on.set()
-    flush.join(30)
-    truncate.join(30)
-    assert synced[-1] == (tmp_path / "live").stat().st_ino
+    spool.truncate(5)
+    assert spool_has_records(tmp_path, SID)
     spool.close()
-    assert numbers(tmp_path) == [2]
+    assert not spool_has_records(tmp_path, SID)
+    assert (tmp_path / "live").read_bytes() == header(SID, base=5, sealed=False, version=1)
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-NUMBERS")
+def test_spool_of_an_older_release_is_continued_in_its_file_until_that_is_emptied(tmp_path: Path) -> None:
+    old_file(tmp_path, 3, 2, 3, 4, 5)
+    spool = Spool.open(tmp_path, session_id=SID)
+    assert [record.n for record in spool.found] == [4, 5]
+    assert spool.append({}) == 6
+    spool.truncate(5)
+    assert spool.append({}) == 7
+    assert scan((tmp_path / "live").read_bytes(), SID).version == 1
+    assert [record.n for record in scan((tmp_path / "live").read_bytes(), SID).records] == [2, 3, 4, 5, 6, 7]
+    spool.truncate(7)
+    assert spool.append({}) == 8
+    assert scan((tmp_path / "live").read_bytes(), SID).version == 2
+    spool.close()
+    assert numbers(tmp_path) == [8]
+
+
+def test_second_file_does_not_count_beside_one_of_an_older_release(tmp_path: Path) -> None:
+    left_in_both(tmp_path)
+    old_file(tmp_path, 8, 9)
+    assert numbers(tmp_path) == [9]
+    spool = Spool.open(tmp_path, session_id=SID)
+    spool.truncate(9)
+    assert spool.append({}) == 10
+    spool.close()
+    assert numbers(tmp_path) == [10]
+
+
+def test_reader_finds_every_record_while_the_owner_changes_files(tmp_path: Path) -> None:
+    spool, stop, saved = Spool.open(tmp_path, session_id=SID), threading.Event(), 0
+
+    def record() -> None:
+        nonlocal saved
+        while not stop.is_set():
+            for _ in range(3):
+                spool.append({})
+            saved = spool.last - 1
+            spool.truncate(saved)
+
+    owner = threading.Thread(target=record)
+    owner.start()
+    try:
+        for _ in range(300):
+            before = saved
+            found = read_spool(tmp_path, session_id=SID)
+            assert found.damage is None
+            there = [record.n for record in found.records]
+            assert there == list(range(there[0], there[-1] + 1)) if there else True
+            unsaved(found.records, saved, SID)  # as `with_spool`: the snapshot is read after the records
+            assert not there or there[-1] >= before
+    finally:
+        stop.set()
+        owner.join(PATIENCE)
+    spool.close()

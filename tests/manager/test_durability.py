@@ -16,8 +16,7 @@ import pytest
 from snapshot_plugin import FilesystemStore, InvalidInput, MemoryStore, SnapshotManager, StoreUnavailable
 from snapshot_plugin.codec.keys import generate_key
 from snapshot_plugin.live.lease import FileHold, lease_of
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.manager.events import SessionRecovered, SnapshotCreated, SnapshotFailed
 from snapshot_plugin.model import SessionSnapshot
 from snapshot_plugin.operations.undo import Operation, take_back
@@ -103,7 +102,7 @@ async def test_spool_of_a_newer_release_is_reported_and_left_alone(store: Filesy
     await store.save(Chat("chat", "one").snapshot())
     live = store.session_dir("chat") / "live"
     Spool.open(live.parent, session_id="chat", keys=store.session_keys("chat")).close()
-    newer = b"ASNAPSP2" + live.read_bytes()[8:] + b"what only that release can read"
+    newer = b"ASNAPSP3" + live.read_bytes()[8:] + b"what only that release can read"
     live.write_bytes(newer)
     for _ in range(2):
         [found] = await SnapshotManager(store).recover()

@@ -19,8 +19,7 @@ from integration.soak.program import Tally
 from integration.soak.sessions import KEY, SESSION, assess, number_of, save_version, store_at
 from snapshot_plugin import SnapshotNotFound
 from snapshot_plugin.live import spool as spool_module
-from snapshot_plugin.live.spool import Spool
-from snapshot_plugin.live.spool_format import read_spool
+from snapshot_plugin.live.spool import Spool, read_spool
 from snapshot_plugin.store import segments
 from snapshot_plugin.system.files import sync_dir
 
@@ -192,6 +191,28 @@ def test_flushed_records_survive_a_power_cut_after_a_truncate(disk: Path, *, ent
     assert anyio.run(lives, disk, work, [MANY], Worst(entries=entries, garbled=garbled)) == {5: 5}
     there = {record.n for record in read_spool(disk, session_id=SESSION).records}
     assert there >= {4, 5}
+
+
+@pytest.mark.requirement("MANAGER-SPOOL-POWER")
+@pytest.mark.parametrize("garbled", [False, True])
+@pytest.mark.parametrize("entries", [False, True])
+def test_flushed_record_in_the_second_file_survives_although_the_first_was_emptied(
+    disk: Path, *, entries: bool, garbled: bool
+) -> None:
+    Spool.open(disk, session_id=SESSION).close()  # whose header says that the second file does not count
+
+    async def work(root: Path, acknowledge: Callable[[int, int], None]) -> None:
+        spool = Spool.open(root, session_id=SESSION)
+        spool.append({"i": 1})
+        spool.append({"i": 2})
+        spool.truncate(1)
+        spool.append({"i": 3})
+        spool.truncate(2)
+        spool.flush()
+        acknowledge(3, 3)
+
+    assert anyio.run(lives, disk, work, [MANY], Worst(entries=entries, garbled=garbled)) == {3: 3}
+    assert [record.n for record in read_spool(disk, session_id=SESSION).records] == [3]
 
 
 def test_concurrent_flush_waits_for_the_one_in_progress(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
