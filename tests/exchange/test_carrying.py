@@ -374,7 +374,7 @@ async def test_session_of_a_newer_release_is_left_alone() -> None:
     frames = MemoryLog()
     (copy,) = await as_copies(make_snapshot("x", session_id="s"), now=NOW)
     newer = copy.header._replace(v=99)
-    frames.append("s", encode_frame(newer, copy.payload, None), newer)
+    frames.append("s", encode_frame(newer, copy.payload, None), newer, after=None)
     async with MemoryStore(frames) as store:
         arrivals = await bring(store, [[copy]], make_id=lambda: "new")
         assert outcomes(arrivals) == [("renamed", "s", "new")]

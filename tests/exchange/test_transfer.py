@@ -113,7 +113,7 @@ async def test_content_that_does_not_match_its_root_is_damage() -> None:
     first, *_ = await copied()
     frames = MemoryLog()
     forged = first.header._replace(root="0" * 64)
-    frames.append(SESSION, encode_frame(forged, first.payload, None), forged)
+    frames.append(SESSION, encode_frame(forged, first.payload, None), forged, after=None)
     async with MemoryStore(frames) as store:
         with pytest.raises(SnapshotCorrupted):
             await store.take_out(SESSION)
