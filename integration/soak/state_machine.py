@@ -53,7 +53,7 @@ from snapshot_plugin.model.lineage import fork
 from snapshot_plugin.model.policy import RetentionPolicy
 from snapshot_plugin.model.snapshot import Message, SessionSnapshot
 from snapshot_plugin.operations.encrypting import encrypt_existing
-from snapshot_plugin.store import trash
+from snapshot_plugin.store import directories
 from snapshot_plugin.store.engine import LogStore
 from snapshot_plugin.store.hop import Deadline, in_thread
 from snapshot_plugin.store.keyed import KeyedStore
@@ -734,7 +734,7 @@ def _without_postgres() -> str | None:
 
 def undelete_over_live() -> None:
     """Fault 7: a deleted session comes back over a live one."""
-    trash._nobody_at = lambda _place, _id: contextlib.nullcontext()  # type: ignore[assignment,return-value] # noqa: SLF001
+    directories._nobody_at = lambda _place, _id: contextlib.nullcontext()  # type: ignore[assignment,return-value] # noqa: SLF001
 
 
 def waiting_without_end() -> None:
