@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from snapshot_plugin.acp import messages, reducer
+from snapshot_plugin.acp import reducer
 from snapshot_plugin.codec import frame
 from snapshot_plugin.exchange import reading
 from snapshot_plugin.live import lease
@@ -26,7 +26,7 @@ from snapshot_plugin.model.meta import SnapshotRef
 from snapshot_plugin.model.snapshot import SessionSnapshot
 from snapshot_plugin.store import directories, segments, walk
 from snapshot_plugin.store.engine import LogStore
-from snapshot_plugin.system import files
+from snapshot_plugin.system import files, lines
 
 __all__ = [
     "Mutation",
@@ -213,7 +213,7 @@ def sloppy_updates() -> None:
 
 def sloppy_lines() -> None:
     """A line ends wherever Python says so."""
-    _patched(messages, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
+    _patched(lines, "_at_newlines", lambda whole: whole.splitlines(keepends=True))
 
 
 def leaking() -> None:

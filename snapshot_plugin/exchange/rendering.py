@@ -82,7 +82,7 @@ class _Part(NamedTuple):
     """A picture, as base64."""
 
 
-class _Shown(NamedTuple):
+class _MessageParts(NamedTuple):
     role: str
     at: datetime | None
     parts: tuple[_Part, ...]
@@ -96,7 +96,7 @@ class _Page(NamedTuple):
     """Numbers and times."""
     words: dict[str, tuple[str, ...]]
     """Words of the user or the agent."""
-    messages: Iterator[_Shown]
+    messages: Iterator[_MessageParts]
 
 
 def _page(snapshot: SessionSnapshot, *, tools: bool) -> _Page:
@@ -120,12 +120,12 @@ def _moment(when: datetime) -> str:
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _shown(message: Message, *, tools: bool) -> _Shown:
+def _shown(message: Message, *, tools: bool) -> _MessageParts:
     blocks = [block for block in message.content if tools or not isinstance(block, ToolCallBlock)]
     parts = [_part(block) for block in blocks]
     if left_out := len(message.content) - len(blocks):
         parts.append(_Part("note", f"({several(left_out, 'tool call')} left out)"))
-    return _Shown(message.role, message.timestamp, tuple(parts))
+    return _MessageParts(message.role, message.timestamp, tuple(parts))
 
 
 def _part(block: Block) -> _Part:

@@ -111,10 +111,11 @@ class Hold(Protocol):
 
 
 @runtime_checkable
-class ExpiringHold(Hold, Protocol):
-    """A `Hold` of a place that several machines share: another owner may take over what is not renewed in time.
+class ExpiringHold(Protocol):
+    """What the `Hold` of a place that several machines share has, too: others may take what is not renewed in time.
 
     Output of such a session is shown only once the place has it, and its agent is paused while the lease is over.
+    It does not inherit from `Hold`, because a check at run time would read its properties, and one asks the disk.
     """
 
     def seconds_left(self) -> float:

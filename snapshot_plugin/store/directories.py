@@ -19,7 +19,7 @@ from pathlib import Path
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of, time_of
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES, is_segment, present
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, SPOOL_FILES, is_segment, present
 from snapshot_plugin.store.log import Area, FileChanged, FrameLog, Segment, SmallFile, file_of
 from snapshot_plugin.store.segments import SegmentFiles, read_segment
 from snapshot_plugin.store.trash import area_of, in_use, no_such_entry, taken, unrecovered
@@ -211,7 +211,7 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
                 lease = os.open(place / LEASE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 if not try_lock(lease):
                     raise in_use(session_id)
-            if any(_has_records(place / name) for name in SPOOL_FILES):
+            if _has_records(place / SPOOL):
                 raise unrecovered(session_id)
             yield
         finally:
@@ -220,7 +220,10 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
 
 
 def _has_records(spool: Path) -> bool:
-    """Whether a file of a spool has more than its header, which is numbers and one line of JSON."""
+    """Whether a spool has more than the header of one that was emptied: numbers and one line of JSON.
+
+    One that was not closed empty has a line more in its header (docs/reference/spool.md), and counts.
+    """
     try:
         with spool.open("rb") as file:
             file.seek(_SPOOL_NUMBERS)

@@ -104,11 +104,11 @@ async def test_message_whose_save_fails_gets_an_error_and_is_not_counted(monkeyp
     async with front_end(store) as ui:
         await ui.say("hello")
 
-        async def refuse(*_args: object, **_options: object) -> None:
+        def refuse(*_args: object, **_options: object) -> None:
             raise StoreUnavailable("the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "save", refuse)
+            patch.setattr(store.sync, "save", refuse)
             refused = await ui.say("lost?")
         again = await ui.say("not lost")
 

@@ -10,7 +10,6 @@ Needs ``pip install 'snapshot-plugin[postgres]'``.
 `frames`          `FrameLog` as rows: segments and their frames
 `areas`           deleted sessions, copies and quarantine
 `small_rows`      small files: the marker, the keys, the operation log
-`line_rows`       what commands did, for undo
 `live_rows`       leases with epochs, and spools; `snapshot_plugin.live.rows` makes a `LivePlace` of them
 `store`           `PostgresStore`
 ================  =====================================================================================
