@@ -622,25 +622,38 @@ def _usable(found: SpoolScan, session_id: str, keys: SessionKeys | None) -> Spoo
 def _read_files(directory: Path, session_id: str) -> list[bytes]:
     """The bytes of both files; empty for one that does not exist.
 
-    The first is read after the second, and again if it was emptied meanwhile: else a record could be in neither.
+    The owner may empty a file while it is read, which leaves a mixture of old and new bytes. So both are read until
+    each only grew: a mixture is no beginning of what is there afterwards. And the second is read before the first,
+    with the first not emptied in between: else a record could be in neither.
     """
     first, second = (directory / name for name in SPOOL_FILES)
     with disk_errors("reading the spool", session_id=session_id):
-        data, before = [b"", b""], _bytes(first, _START.size)
+        reads = [_pair(first, second), _pair(first, second)]
         for _ in range(_MOST_READS):
-            data = [_bytes(second), _bytes(first)][::-1]
-            if data[0].startswith(before):
+            earlier, found, later = *reads, _pair(first, second)
+            if found[0].startswith(earlier[0]) and all(map(bytes.startswith, later, found)):
                 break
-            before = data[0][: _START.size]
-    return data
+            reads = [found, later]
+    return reads[1]
 
 
-def _bytes(path: Path, most: int = -1) -> bytes:
+def _pair(first: Path, second: Path) -> list[bytes]:
+    later = _bytes(second)
+    return [_bytes(first), later]
+
+
+def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(most) or b""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
+    try:
+        size, data = os.fstat(fd).st_size, b""
+        while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+            data += more  # a call reads 2 GB at most
+        return data
+    finally:
+        os.close(fd)
 
 
 def spool_has_records(directory: Path, session_id: str) -> bool:

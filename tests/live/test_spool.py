@@ -840,7 +840,7 @@ def test_reader_finds_every_record_while_the_owner_changes_files(tmp_path: Path)
     owner = threading.Thread(target=record)
     owner.start()
     try:
-        for _ in range(300):
+        for _ in range(60):
             before = saved
             found = read_spool(tmp_path, session_id=SID)
             assert found.damage is None
