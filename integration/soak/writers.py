@@ -135,7 +135,7 @@ def _stalled(key: str | None, mutate: Mutation, rounds: int) -> Tally:
         with tempfile.TemporaryDirectory(prefix="asnap-soak-") as folder:
             path, said = Path(folder) / "store", dict[str, int]()
             anyio.run(_begun, path, key, said, round_ % 5)
-            where = ("exclusively", "append")[round_ // 2 % 2]
+            where = ("exclusively", "_settle")[round_ // 2 % 2]  # the latter comes after the end was compared
             waiting, go_on = os.pipe()
             with Child(partial(_stalling, path, key, mutate, where, waiting)) as child:
                 child.line()
