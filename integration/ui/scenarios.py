@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -194,6 +195,7 @@ def a_live_session_streams_and_its_agent_is_killed(stage: Stage) -> None:
         client.initialize()
         session = client.new_session()
         client.prompt(session, "say the agent says hello")
+        _saved(Path(served.place), session)
         page = stage.page(f"/compare?a={session}&b=the-fork")
         expect(page.locator(".side a").first).to_have_text("say the agent says hello")  # it has no title
         page = stage.page()
@@ -211,6 +213,14 @@ def a_live_session_streams_and_its_agent_is_killed(stage: Stage) -> None:
         client.process.kill()
         expect(page.locator(".banner.warn")).to_contain_text("asnap recover")
         expect(page.locator(".messages")).to_contain_text("words that only the spool has")
+
+
+def _saved(place: Path, session_id: str) -> None:
+    """Wait for the first snapshot, which the proxy takes a moment after the turn: snapshots are compared."""
+    until = time.monotonic() + _PATIENCE / 1000
+    while not [*place.glob(f"sessions/{session_id}/*.snap.gz")]:
+        assert time.monotonic() < until, f"nobody saved {session_id}"
+        time.sleep(0.02)
 
 
 def damage_says_what_to_do(stage: Stage) -> None:

@@ -82,8 +82,9 @@ export class SessionView {
     if (!this.at && number && this.info && this.scroller.scrollTop + this.scroller.clientHeight > this.scroller.scrollHeight - 60) localStorage.setItem(`seen ${this.id}`, String(last));
   }
 
-  async jump(number) { if (this.transcript) await this.transcript.jump(number || 1); }
-  async end() { await this.transcript.jump(this.transcript.total); this.transcript.held = {number: this.transcript.total, end: true}; this.transcript.draw(); }
+  // A key may come before the conversation is there: it counts then.
+  async jump(number) { await this.shown; await this.transcript.jump(number || 1); }
+  async end() { await this.shown; await this.transcript.jump(this.transcript.total); this.transcript.held = {number: this.transcript.total, end: true}; this.transcript.draw(); }
 
   async step(by) {
     await this.ready;
