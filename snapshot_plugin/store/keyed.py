@@ -109,6 +109,8 @@ class KeyedStore(LogStore):
         if not self._create:
             raise self.missing()
         if self._has_data():
+            if made := self.frames.get(MARKER):  # another process has made the store since we looked
+                return made
             raise without_marker(self._name)
         with contextlib.suppress(FileChanged):  # of several processes that try at once, one makes it
             self.frames.put(MARKER, self._new_marker(), None)

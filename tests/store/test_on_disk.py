@@ -391,3 +391,22 @@ def test_encrypted_store_whose_keys_are_gone_refuses_each_save(tmp_path: Path) -
             store.sync.save(make_snapshot("one", session_id=name))
     with pytest.raises(SnapshotError):
         FilesystemStore(place, "secret").sync.list()
+
+
+def test_a_store_that_another_process_makes_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, others = FilesystemStore(tmp_path), FilesystemStore(tmp_path)
+    read = ours.frames.get
+
+    def late(name: str) -> object:
+        found = read(name)
+        if found is None:
+            monkeypatch.undo()
+            others.sync.save(make_snapshot("theirs", session_id="theirs"))
+        return found
+
+    monkeypatch.setattr(ours.frames, "get", late)
+    ours.sync.save(make_snapshot("ours", session_id="ours"))
+
+    assert {meta.session_id for meta in ours.sync.list()} == {"ours", "theirs"}
