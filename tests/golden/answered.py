@@ -58,7 +58,7 @@ async def fill(place: Path) -> None:
             updated_at=START,
             agent=AgentInfo(name="opencode", version="1.2.3", command=("opencode", "acp")),
             config=SessionConfig(
-                cwd="/work/shop", mode="code", model="large-1", mcp_servers=(McpServer(name="asnap"),)
+                cwd="/code/shop", mode="code", model="large-1", mcp_servers=(McpServer(name="asnap"),)
             ),
             messages=(asked, answer),
             metrics=Metrics(turns=1, input_tokens=1200, output_tokens=300, total_tokens=1500),
