@@ -26,11 +26,11 @@ from pydantic import ValidationError
 from snapshot_plugin.errors import Fenced, SessionLocked, SnapshotError
 from snapshot_plugin.live.owners import Ownership, sessions_of
 from snapshot_plugin.live.ports import Hold, LocalPlace, LocalStore
-from snapshot_plugin.live.spool import Record, Spool, read_spool, spool_has_records, unsaved
+from snapshot_plugin.live.spool import Record, Spool, read_spool, unsaved
 from snapshot_plugin.model.ids import dirname_of, session_id_of
 from snapshot_plugin.model.times import rfc3339
 from snapshot_plugin.model.value import Timestamp, Value
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES, spool_has_records
 from snapshot_plugin.system import forks
 from snapshot_plugin.system.files import disk_errors, locked, try_lock, unlock, write_all
 
@@ -275,12 +275,12 @@ class FilePlace:
         return [session_id for session_id in self._sessions() if self.is_abandoned(session_id)]
 
     def is_abandoned(self, session_id: str) -> bool:
-        """See `LivePlace`. Checks only the size of the spool."""
+        """See `LivePlace`. Reads no record of the spool."""
         directory = self._existing(session_id)
         if directory is None:
             return False
         found = lease_of(directory)
-        return found.owner is None and (found.died is not None or spool_has_records(directory, session_id))
+        return found.owner is None and (found.died is not None or spool_has_records(directory))
 
     def spool_mark(self, session_id: str) -> tuple[int, ...]:
         """See `LivePlace`."""

@@ -50,7 +50,6 @@ __all__ = [
     "scan",
     "seed_of",
     "session_in",
-    "spool_has_records",
     "unsaved",
 ]
 
@@ -654,18 +653,6 @@ def _bytes(path: Path) -> bytes:
         return data
     finally:
         os.close(fd)
-
-
-def spool_has_records(directory: Path, session_id: str) -> bool:
-    """Whether the spool was left with records, as far as its size tells: they may be torn, or already dropped.
-
-    A spool that was emptied and closed has only the header of version 1.
-    """
-    try:
-        size = (directory / SPOOL).stat().st_size
-    except OSError:
-        return False
-    return size > len(header(session_id, base=0, sealed=False, version=1))
 
 
 def unsaved(found: Sequence[Record], after: int, session_id: str) -> Sequence[Record]:

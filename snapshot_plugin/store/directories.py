@@ -19,7 +19,7 @@ from pathlib import Path
 
 from snapshot_plugin.errors import SnapshotNotFound
 from snapshot_plugin.model.ids import dirname_of, new_id, session_id_of, time_of
-from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL, SPOOL_FILES, is_segment, present
+from snapshot_plugin.store.filenames import LEASE, LEASE_GATE, SPOOL_FILES, is_segment, present, spool_has_records
 from snapshot_plugin.store.log import Area, FileChanged, FrameLog, Segment, SmallFile, file_of
 from snapshot_plugin.store.segments import SegmentFiles, read_segment
 from snapshot_plugin.store.trash import area_of, in_use, no_such_entry, taken, unrecovered
@@ -36,8 +36,6 @@ from snapshot_plugin.system.files import (
 __all__ = ["SessionDirectories"]
 
 _GATE_TIMEOUT = 5.0
-_SPOOL_NUMBERS = 20
-"""The bytes before the line of JSON in the header of a spool (docs/reference/spool.md)."""
 
 _PURGED = ".purged"
 """The suffix of what is being removed for ever."""
@@ -211,26 +209,12 @@ def _nobody_at(place: Path, session_id: str) -> Iterator[None]:
                 lease = os.open(place / LEASE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
                 if not try_lock(lease):
                     raise in_use(session_id)
-            if _has_records(place / SPOOL):
+            if spool_has_records(place):
                 raise unrecovered(session_id)
             yield
         finally:
             if lease >= 0:
                 unlock(lease)
-
-
-def _has_records(spool: Path) -> bool:
-    """Whether a spool has more than the header of one that was emptied: numbers and one line of JSON.
-
-    One that was not closed empty has a line more in its header (docs/reference/spool.md), and counts.
-    """
-    try:
-        with spool.open("rb") as file:
-            file.seek(_SPOOL_NUMBERS)
-            file.readline()
-            return bool(file.read(1))
-    except FileNotFoundError:
-        return False
 
 
 def _share(file: Path) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from snapshot_plugin.errors import InvalidSessionId
@@ -23,11 +24,14 @@ __all__ = [
     "is_segment",
     "present",
     "session_at",
+    "spool_has_records",
 ]
 
 LEASE, LEASE_GATE, SPOOL = ".lease", ".lease.gate", "live"
 SPOOL_FILES = (SPOOL, f"{SPOOL}.1")
 """The files of a live session; `snapshot_plugin.live` writes them."""
+_SPOOL_NUMBERS = 20
+"""The bytes before the line of JSON in the header of a spool (docs/reference/spool.md)."""
 
 _NAME = re.compile(r"(\d{10,})(?:-(\d{10,})\.(\d+))?\.snap\.gz")
 
@@ -39,6 +43,20 @@ class SegmentFile(NamedTuple):
     first: int
     last: int
     generation: int
+
+
+def spool_has_records(directory: Path) -> bool:
+    """Whether a session's spool was left with records, as far as its length tells: they may be torn, or dropped.
+
+    One that was emptied and closed has numbers and one line of JSON. One that was not closed has a line more.
+    """
+    try:
+        with (directory / SPOOL).open("rb") as file:
+            file.seek(_SPOOL_NUMBERS)
+            file.readline()
+            return bool(file.read(1))
+    except FileNotFoundError:
+        return False
 
 
 def is_segment(name: str) -> bool:

@@ -41,21 +41,20 @@ def discard(log: FrameLog, session_id: str, *, token: str, now: datetime) -> Tra
     """Move a session to the trash; called inside `FrameLog.exclusively`."""
     token = dated(token, now)
     log.move(session_id, "", area_of(token))
-    return _entry_of(log, session_id, token)
+    return _entry_of(log, session_id, token, now)
 
 
 def copy_to_trash(log: FrameLog, session_id: str, *, token: str, now: datetime) -> Trashed:
     """Put a copy of a session in the trash, whole or not at all; called inside `FrameLog.exclusively`."""
     token = dated(token, now)
     log.copy(session_id, log.segments(session_id), area_of(token))
-    return _entry_of(log, session_id, token)
+    return _entry_of(log, session_id, token, now)
 
 
-def _entry_of(log: FrameLog, session_id: str, token: str) -> Trashed:
-    for area in log.areas(_TRASH, session_id):
-        if area.name == area_of(token) and (entry := _entry(area)):
-            return entry
-    raise no_such_entry(token)  # another process has purged or restored it
+def _entry_of(log: FrameLog, session_id: str, token: str, now: datetime) -> Trashed:
+    found = (_entry(area) for area in log.areas(_TRASH, session_id) if area.name == area_of(token))
+    gone = Trashed(session_id=session_id, token=token, deleted_at=now)  # another process has purged or restored it
+    return next(found, None) or gone
 
 
 def _entry(area: Area) -> Trashed | None:

@@ -37,9 +37,9 @@ from snapshot_plugin.live.spool import (
     read_spool,
     scan,
     seed_of,
-    spool_has_records,
     unsaved,
 )
+from snapshot_plugin.store.filenames import spool_has_records
 from tests.manager.processes import PATIENCE, heard, output_of, python
 from tests.tries import tries
 
@@ -789,12 +789,12 @@ def old_file(directory: Path, base: int, *numbers: int) -> None:
 def test_older_releases_read_a_spool_that_was_emptied_and_refuse_one_that_was_not(tmp_path: Path) -> None:
     left_in_both(tmp_path)
     assert (tmp_path / "live").read_bytes().startswith(b"ASNAPSP2")
-    assert spool_has_records(tmp_path, SID)
+    assert spool_has_records(tmp_path)
     spool = Spool.open(tmp_path, session_id=SID)
     spool.truncate(5)
-    assert spool_has_records(tmp_path, SID)
+    assert spool_has_records(tmp_path)
     spool.close()
-    assert not spool_has_records(tmp_path, SID)
+    assert not spool_has_records(tmp_path)
     assert (tmp_path / "live").read_bytes() == header(SID, base=5, sealed=False, version=1)
 
 

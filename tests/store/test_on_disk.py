@@ -410,3 +410,21 @@ def test_a_store_that_another_process_makes_meanwhile_is_used(
     ours.sync.save(make_snapshot("ours", session_id="ours"))
 
     assert {meta.session_id for meta in ours.sync.list()} == {"ours", "theirs"}
+
+
+def test_deleting_succeeds_although_another_process_purges_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, others = FilesystemStore(tmp_path), FilesystemStore(tmp_path)
+    ours.sync.save(make_snapshot("gone", session_id="gone"))
+    listed = ours.frames.areas
+
+    def late(*args: Any) -> object:
+        monkeypatch.undo()
+        others.sync.purge(older_than=timedelta(0))
+        return listed(*args)
+
+    monkeypatch.setattr(ours.frames, "areas", late)
+    ours.sync.delete("gone")
+
+    assert (ours.sync.list(), ours.sync.trash()) == ([], [])
