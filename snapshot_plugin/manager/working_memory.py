@@ -1,6 +1,6 @@
 """An agent's working memory: entries by key, which are the section ``memory`` of its session.
 
-Each entry is stored by itself: a save writes only the entries that changed, and `SnapshotStore.section` reads one
+Each entry is stored by itself: a save writes only the entries that changed, and `SnapshotStore.section` returns one
 alone. Releases before 0.3 stored the entries in a second session, ``<id>+memory``, which the metadata of a snapshot
 named; `with_memory` takes them from there, and the next save has them in the session itself.
 """
